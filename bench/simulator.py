@@ -1,6 +1,7 @@
 """bench/simulator.py PROGRAM [RATE] [--record SPECIFICATION.md]: public traces through `sluice sim`, as tables.
 
-The traces are read from ../shared/traces beside the project, or from SLUICE_TRACES; they are not part of it. RATE is the example
+The traces are read from ../shared/traces beside the project, or from SLUICE_TRACES; they are not part of it. What needs a file that is not
+there is left out, with a notice; a table that is not whole is not recorded. RATE is the example
 `replay_rate` of the crate `sim`: how many jobs a minute are replayed. With --record the tables go into SPECIFICATION.md and docs/policy.md,
 and the charts of docs/policy.md into docs/policy/. Ends with 1 if a figure is not as wanted.
 """
@@ -32,6 +33,19 @@ RATE_WANTED = 1_000_000
 # Lists of pods, and the least per cent of GPUs that must be allocated when all have arrived: the mean of ten seeds.
 PODS = [('default', 95.1), ('multigpu50', 97.0), ('gpushare100', 86.5), ('cpu250', 93.0), ('gpuspec33', 87.7)]
 PODS_FOLDER, SEEDS = 'alibaba-gpu-v2023', 10
+POD_NODES = os.path.join(PODS_FOLDER, 'openb_node_list_gpu_node.csv')
+
+
+def pod_list(name):
+    return os.path.join(PODS_FOLDER, f'openb_pod_list_{name}.csv')
+
+
+def missing(*names):
+    """Those of the files of the traces' folder that are not there, each told in a notice."""
+    gone = [name for name in names if not os.path.isfile(os.path.join(FOLDER, name))]
+    for name in gone:
+        print(f'no {name} in {os.path.normpath(FOLDER)}: what needs it is left out', file=sys.stderr)
+    return gone
 
 
 def sim(program, *args):
@@ -57,17 +71,17 @@ def row(trace, policy, kind, wanted, figures, took):
     return text, all(is_as_wanted(kind, *pair) for pair in zip(found, wanted))
 
 
-def replays(program):
+def replays(program, wanted):
     """The table of traces and policies, the figures of each, its charts in a folder, and whether all is as wanted."""
     lines = ['| trace and policy | mean wait, min (wanted) | bounded slowdown | maximum wait, h | utilisation | jobs a minute |',
              '|---|---:|---:|---:|---:|---:|']
     figures, charts, good = {}, tempfile.mkdtemp(), True
-    for trace, policy, kind, wanted in REPLAYS:
+    for trace, policy, kind, figure in wanted:
         progress('sluice sim', f'{trace}, {policy}')
         folder = os.path.join(charts, f'{SHORT[trace]}-{policy}')
         began = time.perf_counter()
         figures[trace, policy] = sim(program, os.path.join(FOLDER, trace), '--policy', policy, '--kinds', '--charts', folder)
-        text, is_good = row(trace, policy, kind, wanted, figures[trace, policy], time.perf_counter() - began)
+        text, is_good = row(trace, policy, kind, figure, figures[trace, policy], time.perf_counter() - began)
         lines.append(text)
         good &= is_good
     return lines, figures, charts, good
@@ -90,7 +104,7 @@ def kind_name(kind):
 def kind_tables(figures):
     """For each trace how jobs of each kind fare under both policies."""
     parts = []
-    for trace in SHORT:
+    for trace in dict.fromkeys(trace for trace, _ in figures):
         lines = [f'{SHORT[trace]}:', '',
                  '| jobs | how many | mean wait, min: `easy` | `sluice` | slowdown: `easy` | `sluice` | maximum wait, h: `easy` | `sluice` |',
                  '|---|---:|---:|---:|---:|---:|---:|---:|']
@@ -115,10 +129,10 @@ def chart_links(charts):
     return '\n'.join(lines)
 
 
-def estimates(program):
+def estimates(program, wanted):
     """How far the starts that were expected at submission were from the starts."""
     lines = ['| trace and policy | processors | jobs that waited | median error, min | nine of ten within, min |', '|---|---|---:|---:|---:|']
-    for trace, policy, _, _ in REPLAYS:
+    for trace, policy, _, _ in wanted:
         progress('sluice sim --estimates', f'{trace}, {policy}')
         for error in sim(program, os.path.join(FOLDER, trace), '--policy', policy, '--estimates')['estimate_errors']:
             least, most = error['processors_min'], error['processors_max']
@@ -140,11 +154,8 @@ def rate(example):
 
 
 def pod_row(program, pods, least):
-    folder = os.path.join(FOLDER, PODS_FOLDER)
-
     def allocated(seed):
-        figures = sim(program, os.path.join(folder, f'openb_pod_list_{pods}.csv'), '--seed', str(seed),
-                      '--nodes', os.path.join(folder, 'openb_node_list_gpu_node.csv'))
+        figures = sim(program, os.path.join(FOLDER, pod_list(pods)), '--seed', str(seed), '--nodes', os.path.join(FOLDER, POD_NODES))
         return figures['gpu_allocated_percent']
     # What is told does not depend on how long it takes: as many at a time as there are cores.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -154,9 +165,9 @@ def pod_row(program, pods, least):
     return f'| {pods} | {text if mean >= least else f"**{text}**"} | {min(found):.2f} to {max(found):.2f} |', mean >= least
 
 
-def pods(program):
+def pods(program, lists):
     lines, good = ['| list of pods | GPUs allocated, per cent, mean of ten seeds (wanted) | of one seed |', '|---|---:|---:|'], True
-    for name, least in PODS:
+    for name, least in lists:
         progress('sluice sim', f'pods, {name}')
         text, is_good = pod_row(program, name, least)
         lines.append(text)
@@ -171,9 +182,9 @@ def main():
     program, good = args[0], True
 
     # Each table as soon as it is there: all of them take most of an hour.
-    def keep(name, lines):
+    def keep(name, lines, is_whole=True):
         print('\n'.join(lines))
-        if path:
+        if path and is_whole:
             record(path, name, '\n'.join(lines))
 
     if len(args) > 1:
@@ -182,18 +193,30 @@ def main():
     if not os.path.isdir(FOLDER):
         print(f'no traces in {os.path.normpath(FOLDER)}: the replays are left out', file=sys.stderr)
         return 0 if good else 1
-    lines, figures, charts, are_good = replays(program)
-    keep('bench simulator', lines)
+    gone = missing(*SHORT)
+    wanted = [replay for replay in REPLAYS if replay[0] not in gone]
+    if wanted:
+        good &= keep_replays(program, wanted, keep, path if not gone else None)
+    lists = {pod_list(name): (name, least) for name, least in PODS}
+    gone = missing(POD_NODES, *lists)
+    if POD_NODES not in gone and len(gone) < len(lists):
+        lines, is_good = pods(program, [lists[name] for name in lists if name not in gone])
+        keep('bench pods', lines, not gone)
+        good &= is_good
+    return 0 if good else 1
+
+
+def keep_replays(program, wanted, keep, path):
+    """Prints the tables of the traces, and keeps them where a path is given; whether all is as wanted."""
+    lines, figures, charts, is_good = replays(program, wanted)
+    keep('bench simulator', lines, path)
     kinds = kind_tables(figures)
     print(kinds)
     if path:
         record(POLICY_PAGE, 'bench policy', f'{kinds}\n\n{chart_links(charts)}')
     shutil.rmtree(charts)
-    keep('bench estimates', estimates(program))
-    lines, pods_are_good = pods(program)
-    keep('bench pods', lines)
-    good &= are_good and pods_are_good
-    return 0 if good else 1
+    keep('bench estimates', estimates(program, wanted), path)
+    return is_good
 
 
 if __name__ == '__main__':

@@ -36,7 +36,7 @@ fn synthetic(count: u64, period_days: f64) -> Trace {
         let estimate_s = (run_s * (1.0 + 4.0 * sequence.part())) as u32;
         let user = (sequence.part() * 50.0) as i64;
         let run_s = run_s as u32;
-        TraceJob { line, submit_s: 0, run_s, is_cut: false, processors, estimate_s, user }
+        TraceJob { line, run_s, processors, estimate_s, user, ..TraceJob::default() }
     };
     let mut jobs: Vec<TraceJob> = (1..=count).map(&mut drawn).collect();
     let work_s: f64 = jobs.iter().map(|job| f64::from(job.run_s) * f64::from(job.processors)).sum();
@@ -46,7 +46,7 @@ fn synthetic(count: u64, period_days: f64) -> Trace {
         let period = at as f64 / count as f64 * periods;
         job.submit_s = ((period.floor() + period.fract() / 2.0) * period_s) as i64;
     }
-    Trace { jobs, processors: Some(NODES), epoch_s: 0, left_out: 0 }
+    Trace { jobs, processors: Some(NODES), ..Trace::default() }
 }
 
 fn main() {
@@ -67,7 +67,8 @@ fn main() {
     config.parameters.backfill_limits.narrow_jobs_end_first &= count.is_none();
     let measures = Measures { history: true, ..Measures::default() };
     let began = Instant::now();
-    let Outcome { figures, history } = replay(&trace, config, measures, |_| {}).expect("a replay");
+    let Outcome { figures, history, .. } =
+        replay(&trace, config, measures, |_| {}).expect("a replay");
     let took_s = began.elapsed().as_secs_f64();
     let waiting: u64 = history.moments.iter().map(|moment| moment.waiting_jobs).sum();
     let waiting = waiting as f64 / history.moments.len().max(1) as f64;

@@ -13,11 +13,23 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 40.0;
 
+/// Between a text beside the plot and what it is beside.
+const GAP: f64 = 6.0;
+
 /// Points of a line; what happens between two of them is averaged.
 const POINTS: usize = 400;
 
 /// Nodes that a Gantt chart has room for.
 const ROWS_MAX: usize = 256;
+
+/// The files of all charts that a replay may have.
+pub const NAMES: [&str; 4] = ["utilisation.svg", "queue.svg", "waits.svg", GANTT];
+
+const GANTT: &str = "gantt.svg";
+
+/// How wide a character of a node's name is at most, and how many of them are shown.
+const CHARACTER: f64 = 8.0;
+const NAME_CHARACTERS_MAX: usize = 32;
 
 /// The charts by the names of their files.
 pub fn files(history: &History) -> Vec<(&'static str, String)> {
@@ -33,7 +45,7 @@ pub fn files(history: &History) -> Vec<(&'static str, String)> {
         ("waits.svg", line_chart("Mean wait by submission, hours", &period, &period.means(&hours))),
     ];
     if !history.bars.is_empty() && history.nodes.len() <= ROWS_MAX {
-        files.push(("gantt.svg", gantt(history, &period)));
+        files.push((GANTT, gantt(history, &period)));
     }
     files
 }
@@ -55,10 +67,6 @@ impl Period {
     /// From 0 to 1.
     fn part(&self, time: Timestamp) -> f64 {
         (time.since(self.begin).as_secs_f64() / self.length_s).min(1.0)
-    }
-
-    fn x(&self, time: Timestamp) -> f64 {
-        LEFT + self.part(time) * (WIDTH - LEFT - RIGHT)
     }
 
     /// The averages over equal stretches of time of what holds from each moment to the next.
@@ -124,14 +132,14 @@ fn begin_svg(title: &str, height: f64) -> String {
     )
 }
 
-/// The marks of the time axis at the lower end of the plot.
-fn time_axis(svg: &mut String, period: &Period, bottom: f64) {
+/// The marks of the time axis at the lower end of a plot that begins at `left`.
+fn time_axis(svg: &mut String, period: &Period, left: f64, bottom: f64) {
     let (unit, seconds) = period.unit();
     let most = period.length_s / seconds;
     let step = mark_step(most);
     let mut at = 0.0;
     while at <= most {
-        let x = LEFT + at / most * (WIDTH - LEFT - RIGHT);
+        let x = left + at / most * (WIDTH - left - RIGHT);
         let _ = writeln!(
             svg,
             "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
@@ -163,13 +171,13 @@ fn line_chart(title: &str, period: &Period, values: &[Option<f64>]) -> String {
             "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>\n\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             WIDTH - RIGHT,
-            LEFT - 6.0,
+            LEFT - GAP,
             at + 4.0,
             without_noise(mark)
         );
         mark += step;
     }
-    time_axis(&mut svg, period, bottom);
+    time_axis(&mut svg, period, LEFT, bottom);
     let width = (WIDTH - LEFT - RIGHT) / POINTS as f64;
     let points: Vec<String> = values
         .iter()
@@ -191,29 +199,55 @@ fn gantt(history: &History, period: &Period) -> String {
     const ROW: f64 = 14.0;
     let bottom = TOP + ROW * history.nodes.len() as f64;
     let mut svg = begin_svg("Jobs on nodes", bottom + BOTTOM);
+    let names: Vec<String> = history.nodes.iter().map(|name| shortened(name)).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let left = LEFT.max(2.0 * GAP + CHARACTER * longest as f64);
+    let plot = Plot { period, left };
     let rows: HashMap<&str, usize> =
         history.nodes.iter().enumerate().map(|(row, name)| (name.as_str(), row)).collect();
-    for (row, name) in history.nodes.iter().enumerate() {
+    for (row, name) in names.iter().enumerate() {
         let y = TOP + ROW * (row as f64 + 0.8);
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 6.0,
+            left - GAP,
             escaped(name)
         );
     }
     for bar in &history.bars {
         for row in bar.nodes.iter().filter_map(|name| rows.get(name.as_str())) {
-            draw_bar(&mut svg, bar, period, TOP + ROW * *row as f64, ROW - 1.0);
+            draw_bar(&mut svg, bar, &plot, TOP + ROW * *row as f64, ROW - 1.0);
         }
     }
-    time_axis(&mut svg, period, bottom);
+    time_axis(&mut svg, period, left, bottom);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn draw_bar(svg: &mut String, bar: &Bar, period: &Period, y: f64, height: f64) {
-    let (from, to) = (period.x(bar.start), period.x(bar.end));
+/// The name, or the end of a long one: names differ there.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= NAME_CHARACTERS_MAX {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - NAME_CHARACTERS_MAX + 1).collect();
+    format!("…{end}")
+}
+
+/// A plot over time that begins at `left`.
+struct Plot<'p> {
+    period: &'p Period,
+    left: f64,
+}
+
+impl Plot<'_> {
+    fn x(&self, time: Timestamp) -> f64 {
+        self.left + self.period.part(time) * (WIDTH - self.left - RIGHT)
+    }
+}
+
+fn draw_bar(svg: &mut String, bar: &Bar, plot: &Plot<'_>, y: f64, height: f64) {
+    let (from, to) = (plot.x(bar.start), plot.x(bar.end));
     // Neighbouring lines of the trace have colours that are far apart.
     let hue = bar.line * 137 % 360;
     let _ = writeln!(
@@ -286,6 +320,28 @@ mod tests {
         let texts: Vec<_> = gantt.descendants().filter_map(|one| one.text()).collect();
         assert!(texts.contains(&"n<2>") && texts.contains(&"line 5: 400 s"), "{texts:?}");
         assert!(files_of_nothing().is_empty());
+    }
+
+    #[test]
+    fn names_of_nodes_have_room_and_the_end_of_a_long_one_is_shown() {
+        let long = format!("{}-7", "x".repeat(60));
+        let names = ["gpu-a100-rack12-node001".to_owned(), long];
+        let gantt = files(&History { nodes: names.into(), ..history() }).pop().expect("a chart").1;
+        let gantt = Document::parse(&gantt).expect("XML");
+        let of = |end: &str| {
+            let is_it = |one: &roxmltree::Node<'_, '_>| {
+                one.has_tag_name((SVG, "text"))
+                    && one.text().is_some_and(|text| text.ends_with(end))
+            };
+            let name = gantt.descendants().find(is_it).expect("a name");
+            let x: f64 = name.attribute("x").and_then(|x| x.parse().ok()).expect("a place");
+            (name.text().expect("a name").chars().count(), x)
+        };
+        let ((whole, x), (part, _)) = (of("node001"), of("-7"));
+        assert_eq!((whole, part), (23, NAME_CHARACTERS_MAX));
+        assert!(x >= CHARACTER * NAME_CHARACTERS_MAX as f64, "{x}");
+        let bar = gantt.descendants().filter(|one| one.has_tag_name((SVG, "rect"))).nth(1);
+        assert_eq!(bar, None, "nothing ran on these nodes");
     }
 
     fn files_of_nothing() -> Vec<(&'static str, String)> {

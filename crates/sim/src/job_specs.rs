@@ -3,6 +3,7 @@
 use crate::machine::{GPU_SHARE, pod_cpus};
 use crate::trace::TraceJob;
 use crate::trace::pods::Pod;
+use cluster::ClusterConfig;
 use cluster::command::Submit;
 use model::amount::Bytes;
 use model::gres::GPU;
@@ -30,16 +31,33 @@ pub enum Width {
     Tasks,
 }
 
+impl Width {
+    /// Nodes are what is asked for where none has more than one CPU: whichever serve, and a plan is made faster.
+    pub fn on(config: &ClusterConfig) -> Self {
+        let are_single = config.nodes.iter().all(|node| node.cpus == 1);
+        if are_single { Self::Nodes } else { Self::Tasks }
+    }
+}
+
 pub struct JobSpecs {
     width: Width,
     owners: HashMap<i64, Arc<Principal>>,
     launches: HashMap<u32, Arc<Launch>>,
-    requests: HashMap<(u32, u32), Arc<[Component]>>,
+    /// By processors, estimate and partition.
+    requests: HashMap<(u32, u32, Option<u16>), Arc<[Component]>>,
+    /// The names of the partitions that jobs have by position.
+    partitions: Vec<String>,
 }
 
 impl JobSpecs {
-    pub fn new(width: Width) -> Self {
-        Self { width, owners: HashMap::new(), launches: HashMap::new(), requests: HashMap::new() }
+    pub fn new(width: Width, partitions: &[String]) -> Self {
+        Self {
+            width,
+            owners: HashMap::new(),
+            launches: HashMap::new(),
+            requests: HashMap::new(),
+            partitions: partitions.to_vec(),
+        }
     }
 
     pub fn submit(&mut self, job: &TraceJob) -> Submit {
@@ -55,8 +73,13 @@ impl JobSpecs {
         });
         let components = self
             .requests
-            .entry((job.processors, job.estimate_s))
-            .or_insert_with(|| [Component { request: Arc::new(request(self.width, job)) }].into());
+            .entry((job.processors, job.estimate_s, job.partition))
+            .or_insert_with(|| {
+                let named = job.partition.and_then(|at| self.partitions.get(usize::from(at)));
+                let partitions = named.into_iter().cloned().collect();
+                let request = Request { partitions, ..request(self.width, job) };
+                [Component { request: Arc::new(request) }].into()
+            });
         submit_of(spec(owner, launch.clone(), components.clone()))
     }
 }
@@ -200,17 +223,9 @@ mod tests {
 
     #[test]
     fn jobs_of_one_user_are_known_as_such_and_those_of_unknown_ones_are_not() {
-        let mut specs = JobSpecs::new(Width::Nodes);
+        let mut specs = JobSpecs::new(Width::Nodes, &[]);
         let mut uid = |line: u64, user: i64| {
-            let job = TraceJob {
-                line,
-                submit_s: 0,
-                run_s: 60,
-                is_cut: false,
-                processors: 1,
-                estimate_s: 60,
-                user,
-            };
+            let job = TraceJob { line, processors: 1, user, ..TraceJob::default() };
             specs.submit(&job).spec.owner.uid
         };
         assert_eq!([uid(1, 7), uid(2, 7)], [1_007, 1_007]);

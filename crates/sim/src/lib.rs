@@ -4,6 +4,7 @@
 //!   trace/           a trace of jobs: the Standard Workload Format, or lists of nodes and pods; plain or gzip; or synthetic
 //!   machine          the nodes that a trace is replayed on
 //!   policy           the scheduling policies, as settings of the cluster
+//!   admission        which jobs of a trace the cluster could start at all
 //!   job_specs        a job of the trace as the cluster is asked for it
 //!   virtual_cluster  the state machine and the planner, driven as the server drives them
 //!   replay           a trace through the virtual cluster
@@ -38,15 +39,17 @@ pub mod summary;
 pub mod trace;
 pub mod virtual_cluster;
 
+mod admission;
 mod chance;
 mod job_specs;
 mod job_times;
 mod quiet_moments;
 mod waiting_sizes;
 
+pub use admission::BeyondLimits;
 pub use error::SimError;
 pub use pod_replay::{Arrivals, PodSummary, replay_pods};
 pub use policy::Policy;
-pub use replay::{Measures, Outcome, replay};
+pub use replay::{Measures, Outcome, Progress, replay};
 pub use summary::Summary;
 pub use trace::{Processors, Trace, TraceJob};

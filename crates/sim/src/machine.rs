@@ -3,13 +3,16 @@
 use crate::error::SimError;
 use crate::policy::Policy;
 use crate::trace::pods::{GPU_MILLI, PodNode};
+use crate::trace::{Trace, TraceJob};
 use cluster::{ClusterConfig, Parameters};
 use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::{NodeConfig, NodeGres};
-use model::partition::Partition;
+use model::partition::{Access, Partition};
+use model::power::{PartitionPower, PowerPolicy};
 use model::preempt::{PreemptBy, PreemptMode};
 use model::priority::PriorityPolicy;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 const PARTITION: &str = "main";
 
@@ -95,25 +98,111 @@ pub fn configured(
             instead: "expected CANCEL, REQUEUE or OFF",
         });
     }
-    // A trace brings no accounts: whoever submitted is taken as a user of the cluster.
-    parameters.enforce_associations = false;
-    parameters.enforce_qos = false;
     if let Some(policy) = policy {
         policy.apply(parameters);
     }
+    lift_gates_of_people(&mut config);
+    remove_absent_nodes(&mut config);
+    if config.nodes.is_empty() {
+        return Err(SimError::NoNodes);
+    }
     Ok(unbounded(config))
+}
+
+/// A trace brings no accounts, groups or QOS, and no reservations: whoever submitted is taken as a user whom every partition takes.
+/// What a job asks for is checked before the replay (`admission`), whether or not the server would do so at submission.
+fn lift_gates_of_people(config: &mut ClusterConfig) {
+    let parameters = &mut config.parameters;
+    parameters.enforce_associations = false;
+    parameters.enforce_qos = false;
+    parameters.enforce_partition_limits = false;
+    for partition in &mut config.partitions {
+        partition.allow_accounts = Access::All;
+        partition.allow_groups = Access::All;
+        partition.allow_qos = Access::All;
+        partition.qos = None;
+        partition.root_only = false;
+        partition.require_reservation = false;
+    }
+}
+
+/// Leaves out the nodes that are down, drained or yet to come: they take no part in a replay. All others are up, and stay so.
+fn remove_absent_nodes(config: &mut ClusterConfig) {
+    config.nodes.retain(|node| node.initial.is_none());
+    config.nodes.iter_mut().for_each(|node| node.cloud = false);
+    config.parameters.power = PowerPolicy::default();
+    let there: HashSet<&str> = config.nodes.iter().map(|node| node.name.as_str()).collect();
+    for partition in &mut config.partitions {
+        partition.nodes.retain(|name| there.contains(name.as_str()));
+        partition.power = PartitionPower::default();
+    }
 }
 
 /// Without the bounds that guard the server's memory: a replay keeps all jobs of the trace that wait, and no record of those
 /// that have ended.
 fn unbounded(mut config: ClusterConfig) -> ClusterConfig {
     config.parameters.max_job_count = u32::MAX;
+    config.parameters.max_job_id = u32::MAX;
     config.parameters.min_job_age_s = 0;
     config.parameters.book_jobs = false;
     config
 }
 
-/// All CPUs that jobs may get.
-pub fn processors(config: &ClusterConfig) -> u64 {
-    config.nodes.iter().map(|node| u64::from(node.usable_cpus().len())).sum()
+/// The default partition, to which jobs go that name none.
+pub fn default_partition(config: &ClusterConfig) -> Option<&Partition> {
+    config.partitions.iter().find(|partition| partition.default)
+}
+
+/// The partition that a job of the trace goes to.
+pub fn partition_of<'c>(
+    trace: &Trace,
+    config: &'c ClusterConfig,
+    job: &TraceJob,
+) -> Option<&'c Partition> {
+    partition_at(trace, config, job.partition)
+}
+
+/// The partition at this position in the trace's list, or the default one.
+fn partition_at<'c>(
+    trace: &Trace,
+    config: &'c ClusterConfig,
+    at: Option<u16>,
+) -> Option<&'c Partition> {
+    let Some(at) = at else { return default_partition(config) };
+    let name = trace.partitions.get(usize::from(at))?;
+    config.partitions.iter().find(|partition| partition.name == *name)
+}
+
+/// The partitions that jobs of the trace go to.
+pub fn partitions_of<'c>(trace: &Trace, config: &'c ClusterConfig) -> Vec<&'c Partition> {
+    let used: BTreeSet<Option<u16>> = trace.jobs.iter().map(|job| job.partition).collect();
+    let used = used.into_iter().filter_map(|at| partition_at(trace, config, at));
+    // The default partition may be named too.
+    let by_name: BTreeMap<&str, &Partition> = used.map(|one| (one.name.as_str(), one)).collect();
+    by_name.into_values().collect()
+}
+
+/// The CPUs that jobs may get of each node of these partitions.
+fn usable_cpus<'a>(
+    config: &'a ClusterConfig,
+    partitions: &[&Partition],
+) -> impl Iterator<Item = u32> + 'a {
+    let names = partitions.iter().flat_map(|partition| &partition.nodes);
+    let names: HashSet<String> = names.cloned().collect();
+    let nodes = config.nodes.iter().filter(move |node| names.contains(&node.name));
+    nodes.map(|node| node.usable_cpus().len())
+}
+
+/// All CPUs that jobs of these partitions may get.
+pub fn processors(config: &ClusterConfig, partitions: &[&Partition]) -> u64 {
+    usable_cpus(config, partitions).map(u64::from).sum()
+}
+
+/// The most CPUs that the partition may give one job.
+pub fn largest_job(config: &ClusterConfig, partition: &Partition) -> u64 {
+    let most = partition.max_cpus_per_node.unwrap_or(u32::MAX);
+    let mut cpus: Vec<u32> = usable_cpus(config, &[partition]).map(|of| of.min(most)).collect();
+    cpus.sort_unstable_by_key(|cpus| std::cmp::Reverse(*cpus));
+    let nodes = partition.max_nodes.map_or(usize::MAX, |most| most as usize);
+    cpus.into_iter().take(nodes).map(u64::from).sum()
 }

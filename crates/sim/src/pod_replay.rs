@@ -16,6 +16,9 @@ use std::time::Duration;
 /// The pods ask for so many tenths of the cluster's GPUs in all.
 const DEMAND_TENTHS: u64 = 13;
 
+/// The most pods that may come: of pods that ask for next to nothing there would be hundreds of millions.
+const PODS_MAX: usize = 20_000_000;
+
 /// Pods between two counts of what is typical, and how long that takes on the virtual clock: the cluster counts anew at the end of
 /// each period.
 const COUNT_STEP: usize = 128;
@@ -51,7 +54,7 @@ pub fn replay_pods(
     if capacity == 0 {
         return Err(SimError::NoGpus);
     }
-    let order = order_of(pods, capacity, arrivals.seed);
+    let order = order_of(pods, capacity, arrivals.seed, PODS_MAX)?;
     let mut cluster =
         VirtualCluster::new(pod_nodes(nodes), Timestamp(0)).map_err(SimError::configuration)?;
     let mut specs = PodSpecs::default();
@@ -93,13 +96,16 @@ fn is_placed(
     Ok(is_placed)
 }
 
-/// The positions of the pods in the order in which they come.
-fn order_of(pods: &[Pod], capacity: u64, seed: u64) -> Vec<usize> {
+/// The positions of the pods in the order in which they come, at most so many.
+fn order_of(pods: &[Pod], capacity: u64, seed: u64, most: usize) -> Result<Vec<usize>, SimError> {
     let mut sequence = Sequence(seed);
     let mut order: Vec<usize> = (0..pods.len()).collect();
     let mut asked: u64 = pods.iter().map(Pod::gpu_demand).sum();
     // Without a pod that asks for GPUs there would be no end.
     while asked > 0 && asked * 10 < capacity * DEMAND_TENTHS {
+        if order.len() >= most {
+            return Err(SimError::TooManyPods { most, gpus: capacity / u64::from(GPU_MILLI) });
+        }
         let drawn = sequence.below(pods.len());
         asked += pods[drawn].gpu_demand();
         order.push(drawn);
@@ -107,7 +113,7 @@ fn order_of(pods: &[Pod], capacity: u64, seed: u64) -> Vec<usize> {
     for last in (1..order.len()).rev() {
         order.swap(last, sequence.below(last + 1));
     }
-    order
+    Ok(order)
 }
 
 /// Random numbers, the same for the same seed (SplitMix64).
@@ -186,7 +192,9 @@ mod tests {
         assert_eq!((all.gpu_allocated_percent, all.placed), (100.0, all.pods));
         assert_eq!(run(100, 1), all);
         // Eleven pods of a GPU are 1.3 times the eight there are.
-        let order = order_of(&pods, 8_000, 1);
+        let order = order_of(&pods, 8_000, 1, 100).expect("an order");
         assert_eq!(order.iter().filter(|at| **at < 2).count(), 11);
+        let said = order_of(&pods, 8_000, 1, 10).expect_err("eleven pods").to_string();
+        assert_eq!(said, "the pods ask for so little of 8 GPUs that more than 10 would come");
     }
 }

@@ -44,7 +44,7 @@ mod tests {
     use crate::policy::Policy;
 
     fn are_possible_with(policy: Policy, change: impl FnOnce(&mut ClusterConfig)) -> bool {
-        let trace = Trace { jobs: Vec::new(), processors: None, epoch_s: 0, left_out: 0 };
+        let trace = Trace::default();
         let mut config = single_processor_nodes(4, policy);
         change(&mut config);
         are_possible(&trace, &config)

@@ -1,6 +1,7 @@
 //! A trace through the virtual cluster, one instant after another: jobs end, jobs are submitted, a plan is made.
 
-use crate::error::SimError;
+use crate::admission::{self, BeyondLimits};
+use crate::error::{SimError, reason_words};
 use crate::estimate_error;
 use crate::history::{BARS_MAX, Bar, History, Moment};
 use crate::job_specs::{JobSpecs, Width};
@@ -15,6 +16,7 @@ use crate::waiting_sizes::WaitingSizes;
 use cluster::{ClusterConfig, Event};
 use model::id::JobId;
 use model::preempt::PreemptBy;
+use model::reason::Reason;
 use model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -29,6 +31,9 @@ const IDLE_TICKS_MAX: u32 = 1_000;
 
 /// Jobs between two calls of the progress function.
 const PROGRESS_STEP: usize = 128;
+
+/// Moments after which it is called all the same: a job may run for a century of moments at which the clock decides something.
+const PROGRESS_MOMENTS: usize = 4_096;
 
 /// What is measured beside waits and utilisation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,26 +51,43 @@ pub struct Outcome {
     pub figures: Summary,
     /// Empty unless it was measured.
     pub history: History,
+    /// The jobs that took no part.
+    pub beyond: BeyondLimits,
 }
 
-/// Replays the trace on a cluster with this configuration. `progress` is told how many jobs have ended.
+/// How far a replay is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Jobs that have ended.
+    pub ended: usize,
+    /// The virtual time since the first submission.
+    pub passed: Duration,
+}
+
+/// Replays the trace on a cluster with this configuration, without the jobs that it could never start.
 pub fn replay(
     trace: &Trace,
     config: ClusterConfig,
     measures: Measures,
-    mut progress: impl FnMut(usize),
+    mut progress: impl FnMut(Progress),
 ) -> Result<Outcome, SimError> {
-    let mut replay = Replay::new(trace, config)?;
+    let (trace, beyond) = admission::admitted(trace, &config)?;
+    let mut replay = Replay::new(&trace, config)?;
     replay.measures = measures;
-    let mut told = 0;
+    let begin = replay.cluster.now();
+    let (mut told, mut moments) = (0, 0);
     while let Some(now) = replay.next_instant() {
         replay.pass(now)?;
-        if replay.ended >= told + PROGRESS_STEP {
-            told = replay.ended;
-            progress(told);
+        moments += 1;
+        if replay.ended >= told + PROGRESS_STEP || moments >= PROGRESS_MOMENTS {
+            (told, moments) = (replay.ended, 0);
+            progress(Progress { ended: told, passed: now.since(begin) });
         }
     }
-    replay.outcome()
+    let mut outcome = replay.outcome()?;
+    outcome.figures.records_left_out = trace.left_out;
+    outcome.figures.jobs_left_out = beyond.jobs;
+    Ok(Outcome { beyond, ..outcome })
 }
 
 struct Replay<'t> {
@@ -118,13 +140,12 @@ impl<'t> Replay<'t> {
             || parameters.requeue_wait_s > 0;
         let ticks_without_queue = !parameters.priority.expansion;
         let period = Duration::from_secs(parameters.priority.calc_period_s.max(1));
-        let width = if config.nodes.iter().all(|node| node.cpus == 1) {
-            Width::Nodes
-        } else {
-            Width::Tasks
-        };
-        let processors = machine::processors(&config);
-        let has_quiet_moments = quiet_moments::are_possible(trace, &config);
+        let width = Width::on(&config);
+        let partitions = machine::partitions_of(trace, &config);
+        let processors = machine::processors(&config, &partitions);
+        // What is free is counted for all jobs alike.
+        let has_quiet_moments =
+            partitions.len() == 1 && quiet_moments::are_possible(trace, &config);
         let is_by_expansion = config.parameters.priority.expansion;
         let nodes = config.nodes.iter().map(|node| node.name.clone()).collect();
         let history = History { processors, nodes, ..History::default() };
@@ -134,7 +155,7 @@ impl<'t> Replay<'t> {
             first_job: cluster.state().next_job,
             trace,
             cluster,
-            specs: JobSpecs::new(width),
+            specs: JobSpecs::new(width, &trace.partitions),
             submitted: 0,
             ended: 0,
             ends: BinaryHeap::new(),
@@ -317,8 +338,7 @@ impl<'t> Replay<'t> {
                 break;
             }
             let submit = self.specs.submit(job);
-            let refused =
-                |refusal| SimError::Refused { line: job.line, refusal: Box::new(refusal) };
+            let refused = |refusal| SimError::refused(trace, job, refusal);
             let id = self.cluster.submit(submit).map_err(refused)?;
             debug_assert_eq!(self.index(id), self.submitted, "ids follow the trace");
             self.submitted += 1;
@@ -380,9 +400,9 @@ impl<'t> Replay<'t> {
     fn outcome(mut self) -> Result<Outcome, SimError> {
         let waiting = self.cluster.state().queue.first().copied();
         if let Some(job) = waiting {
-            let line = self.trace.jobs[self.index(job)].line;
-            let reason = self.cluster.reason(job).map(Box::new);
-            return Err(SimError::NeverStarts { line, reason });
+            let place = self.trace.place(&self.trace.jobs[self.index(job)]);
+            let reason = self.cluster.reason(job).unwrap_or(Reason::Resources);
+            return Err(SimError::NeverStarts { place, why: reason_words(&reason) });
         }
         let times = self.trace.jobs.iter().zip(&self.starts).map(|(job, start)| {
             let submit = self.submit_time(job);
@@ -402,7 +422,7 @@ impl<'t> Replay<'t> {
         let sized = || processors.clone().zip(times.iter().copied()).collect::<Vec<_>>();
         let kinds = if self.measures.kinds { kinds::by_kind(&sized()) } else { Vec::new() };
         let figures = Summary { estimate_errors, kinds, ..figures };
-        Ok(Outcome { figures, history: self.history })
+        Ok(Outcome { figures, history: self.history, beyond: BeyondLimits::default() })
     }
 
     /// The processors of each job with an estimate, and the estimate's error in seconds.
@@ -416,5 +436,7 @@ impl<'t> Replay<'t> {
     }
 }
 
+#[cfg(test)]
+mod site_tests;
 #[cfg(test)]
 mod tests;

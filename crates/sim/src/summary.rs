@@ -14,6 +14,10 @@ pub struct Summary {
     pub mean_wait_s: f64,
     pub max_wait_s: f64,
     pub mean_bounded_slowdown: f64,
+    /// Records without a run time or processors, which are no jobs.
+    pub records_left_out: u64,
+    /// Jobs that the cluster could never start.
+    pub jobs_left_out: u64,
     /// Empty unless it was measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub estimate_errors: Vec<EstimateError>,
@@ -32,6 +36,8 @@ impl Summary {
             mean_wait_s: rounded(mean(counted, |job| job.wait_s)),
             max_wait_s: rounded(counted.iter().map(|job| job.wait_s).fold(0.0, f64::max)),
             mean_bounded_slowdown: rounded(mean(counted, JobTimes::bounded_slowdown)),
+            records_left_out: 0,
+            jobs_left_out: 0,
             estimate_errors: Vec::new(),
             kinds: Vec::new(),
         }

@@ -77,6 +77,17 @@ impl VirtualCluster {
         Ok(job)
     }
 
+    /// Why a job would not start now. It is submitted, planned and taken back.
+    pub fn obstacle(&mut self, submit: Submit) -> Result<Option<Reason>, Refusal> {
+        let job = self.submit(submit)?;
+        let view = self.view_builder.update(&self.state, self.now);
+        let plan = sched::plan(view, self.now, &mut self.memo);
+        let starts = plan.starts.iter().any(|start| start.job == job);
+        let reason = plan.reasons.into_iter().find(|(of, _)| *of == job);
+        self.cancel(job)?;
+        Ok((!starts).then(|| reason.map_or(Reason::Resources, |(_, reason)| reason)))
+    }
+
     /// Takes a job back.
     pub fn cancel(&mut self, job: JobId) -> Result<(), Refusal> {
         let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
@@ -193,7 +204,7 @@ mod tests {
         let by_time = config.parameters.priority.is_computed();
         let mut virtual_cluster = VirtualCluster::new(config, begin).expect("a cluster");
         let first_job = virtual_cluster.state.next_job;
-        let mut specs = JobSpecs::new(Width::Nodes);
+        let mut specs = JobSpecs::new(Width::Nodes, &[]);
         let mut runs = Vec::new();
         let mut ends: Vec<(Timestamp, JobId)> = Vec::new();
         let mut longest_queue = 0;
@@ -209,12 +220,11 @@ mod tests {
             let most = if below(3) == 0 { 40 } else { 4 };
             let job = TraceJob {
                 line,
-                submit_s: 0,
                 run_s,
-                is_cut: false,
                 processors: 1 + below(most) as u32,
                 estimate_s: (run_s + below(600) as u32).next_multiple_of(60),
                 user: below(4) as i64,
+                ..TraceJob::default()
             };
             runs.push(Duration::from_secs(run_s.into()));
             virtual_cluster.submit(specs.submit(&job)).expect("a job");

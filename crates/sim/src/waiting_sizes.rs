@@ -44,8 +44,7 @@ mod tests {
     use super::*;
 
     fn job(processors: u32, estimate_s: u32) -> TraceJob {
-        let (line, submit_s, run_s, is_cut, user) = (1, 0, 1, false, 1);
-        TraceJob { line, submit_s, run_s, is_cut, processors, estimate_s, user }
+        TraceJob { processors, estimate_s, ..TraceJob::default() }
     }
 
     #[test]

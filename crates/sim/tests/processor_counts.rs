@@ -30,14 +30,14 @@ fn random_trace(seed: u64, processors: u32, jobs: u64) -> Trace {
             line,
             submit_s,
             run_s,
-            is_cut: false,
             processors: 1 + sequence.below(most) as u32,
             estimate_s: estimate_s.next_multiple_of(rounded_to),
             user: sequence.below(5) as i64,
+            ..TraceJob::default()
         }
     };
     let jobs = (1..=jobs).map(job).collect();
-    Trace { jobs, processors: Some(processors), epoch_s: 0, left_out: 0 }
+    Trace { jobs, processors: Some(processors), ..Trace::default() }
 }
 
 /// What is left over when the first waiting job is to start.

@@ -2,8 +2,12 @@
 //!
 //! - `command/`: the commands and verbs
 //! - `client/`: the HTTP client with which they ask the server
+//! - `printing`: standard output and standard error of all of them
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+#[macro_use]
+mod printing;
 
 mod client;
 mod command;
@@ -24,5 +28,5 @@ fn main() -> ExitCode {
     let called_as = args.next().unwrap_or_default();
     let name = called_as.rsplit('/').next().unwrap_or_default().to_string();
     let args: Vec<String> = args.collect();
-    command::run(&name, args)
+    printing::run(|| command::run(&name, args))
 }

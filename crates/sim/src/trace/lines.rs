@@ -2,12 +2,16 @@
 
 use crate::error::SimError;
 use flate2::bufread::MultiGzDecoder;
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
 /// No line of a trace is longer, bytes.
 const LINE_BYTES_MAX: u64 = 4096;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// What some editors put before the first line of a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 pub struct Lines<'r> {
     input: Box<dyn BufRead + 'r>,
@@ -31,8 +35,9 @@ impl<'r> Lines<'r> {
         Ok(Self { input, number: 0, buffer: Vec::new() })
     }
 
-    /// The next line without its end, and its number; `None` at the end.
-    pub fn read_line(&mut self) -> Result<Option<(u64, &str)>, SimError> {
+    /// The next line without its end, and its number; `None` at the end. Comments may be in any encoding: what is not UTF-8 is
+    /// replaced by characters that no number or name has.
+    pub fn read_line(&mut self) -> Result<Option<(u64, Cow<'_, str>)>, SimError> {
         self.number += 1;
         let line = self.number;
         self.buffer.clear();
@@ -49,11 +54,8 @@ impl<'r> Lines<'r> {
             let fault = format!("expected at most {} bytes in a line", LINE_BYTES_MAX - 1);
             return Err(SimError::line(line, fault));
         }
-        let text = std::str::from_utf8(&self.buffer);
-        // Comments may be in any encoding: only what is before the first strange byte is looked at.
-        let text = text.unwrap_or_else(|fault| {
-            std::str::from_utf8(&self.buffer[..fault.valid_up_to()]).unwrap_or_default()
-        });
-        Ok(Some((line, text.trim())))
+        let marked = self.buffer.strip_prefix(BYTE_ORDER_MARK).filter(|_| line == 1);
+        let text = marked.unwrap_or(&self.buffer);
+        Ok(Some((line, String::from_utf8_lossy(text.trim_ascii()))))
     }
 }

@@ -2,7 +2,7 @@
 //! 2003): sizes in two steps with many serial jobs and powers of two, run times of two kinds that grow with the size, and
 //! arrivals with a daily cycle. The figures are those of their paper; users and their estimates are ours.
 
-use super::{Trace, TraceJob};
+use super::{Numbering, Trace, TraceJob};
 use crate::chance::Chance;
 use std::f64::consts::TAU;
 
@@ -10,8 +10,10 @@ use std::f64::consts::TAU;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Synthetic {
     pub jobs: u32,
-    /// The machine's, which no job exceeds.
+    /// The machine's.
     pub processors: u32,
+    /// Those of the largest job that it takes.
+    pub largest: u32,
     /// The part of the machine's time that the jobs ask for.
     pub load: f64,
     pub seed: u64,
@@ -59,15 +61,15 @@ pub fn generate(options: &Synthetic) -> Trace {
     let users = (u64::from(count) / 50).clamp(5, USERS_MAX);
     let (mut jobs, mut gaps, mut work) = (Vec::new(), Vec::new(), 0.0);
     for line in 1..=u64::from(count) {
-        let processors = size(&mut chance, options.processors.max(1));
+        let processors = size(&mut chance, options.largest.max(1));
         let run_s = run_time(&mut chance, processors);
         work += f64::from(processors) * f64::from(run_s);
         gaps.push(gamma(&mut chance, GAPS).exp().min(GAP_MAX_S));
         let estimate_s = estimate(&mut chance, run_s);
         // A few users submit most of the jobs.
         let user = (users as f64 * chance.fraction().powi(2)) as i64;
-        let (submit_s, is_cut) = (0, false);
-        jobs.push(TraceJob { line, submit_s, run_s, is_cut, processors, estimate_s, user });
+        let job = TraceJob { line, run_s, processors, estimate_s, user, ..TraceJob::default() };
+        jobs.push(job);
     }
     // As long as the machine needs for the work at this load.
     let span_s = work / (f64::from(options.processors.max(1)) * options.load.max(0.01));
@@ -78,7 +80,8 @@ pub fn generate(options: &Synthetic) -> Trace {
         passed += gap * span_s / all;
         job.submit_s = cycle.clock_s(passed) as i64;
     }
-    Trace { jobs, processors: Some(options.processors), epoch_s: 0, left_out: 0 }
+    let (processors, numbering) = (Some(options.processors), Numbering::Jobs);
+    Trace { jobs, processors, numbering, ..Trace::default() }
 }
 
 fn size(chance: &mut Chance, most: u32) -> u32 {
@@ -169,18 +172,24 @@ impl DailyCycle {
 mod tests {
     use super::*;
 
-    const OPTIONS: Synthetic = Synthetic { jobs: 5_000, processors: 128, load: 0.7, seed: 1 };
+    const OPTIONS: Synthetic =
+        Synthetic { jobs: 5_000, processors: 128, largest: 128, load: 0.7, seed: 1 };
 
+    /// Of the machine, also where no job gets all of it.
     #[test]
     fn load_is_the_one_that_was_asked_for_and_the_same_seed_gives_the_same_trace() {
         let trace = generate(&OPTIONS);
         assert_eq!(trace, generate(&OPTIONS));
         assert_ne!(trace, generate(&Synthetic { seed: 2, ..OPTIONS }));
-        let work: f64 =
-            trace.jobs.iter().map(|job| f64::from(job.processors) * f64::from(job.run_s)).sum();
-        let (first, last) = (trace.jobs[0].submit_s, trace.jobs[4_999].submit_s);
-        let load = work / (128.0 * (last - first) as f64);
-        assert!((load - 0.7).abs() < 0.05, "{load}");
+        let narrow = generate(&Synthetic { largest: 8, ..OPTIONS });
+        assert!(narrow.jobs.iter().all(|job| job.processors <= 8));
+        for trace in [trace, narrow] {
+            let work: f64 =
+                trace.jobs.iter().map(|job| f64::from(job.processors) * f64::from(job.run_s)).sum();
+            let (first, last) = (trace.jobs[0].submit_s, trace.jobs[4_999].submit_s);
+            let load = work / (128.0 * (last - first) as f64);
+            assert!((load - 0.7).abs() < 0.05, "{load}");
+        }
     }
 
     #[test]

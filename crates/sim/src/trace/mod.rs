@@ -1,12 +1,13 @@
 //! A trace: jobs in the order of their submission.
 
+pub mod destinations;
 mod lines;
 pub mod lublin;
 pub mod pods;
 pub mod swf;
 
 /// The jobs of a trace that can be replayed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     /// In the order of submission.
     pub jobs: Vec<TraceJob>,
@@ -16,12 +17,37 @@ pub struct Trace {
     pub epoch_s: i64,
     /// Records without a run time or processors, which are left out.
     pub left_out: u64,
+    /// The partitions that jobs name by their position here.
+    pub partitions: Vec<String>,
+    /// What the numbers of jobs count.
+    pub numbering: Numbering,
+}
+
+impl Trace {
+    /// Where the job is found, for a message.
+    pub fn place(&self, job: &TraceJob) -> String {
+        let unit = match self.numbering {
+            Numbering::Lines => "line",
+            Numbering::Jobs => "job",
+        };
+        format!("{unit} {}", job.line)
+    }
+}
+
+/// What the number of a job counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// The lines of the file that it was read from.
+    #[default]
+    Lines,
+    /// The jobs that were drawn.
+    Jobs,
 }
 
 /// One job; times are in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Its line in the trace, counted from one.
+    /// Its line in the trace, or its number where it was drawn; counted from one.
     pub line: u64,
     pub submit_s: i64,
     /// How long it runs; at most its estimate, where it is ended.
@@ -32,6 +58,8 @@ pub struct TraceJob {
     /// The user's estimate, which is the job's time limit; the run time itself where there is none.
     pub estimate_s: u32,
     pub user: i64,
+    /// The partition that it goes to, by its position in the trace's list; `None` for the default one.
+    pub partition: Option<u16>,
 }
 
 /// How many processors the machine has, which no job may exceed.

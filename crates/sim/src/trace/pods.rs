@@ -2,6 +2,9 @@
 
 use super::lines::Lines;
 use crate::error::SimError;
+use model::hostlist;
+use model::printable::is_unprintable;
+use std::collections::HashMap;
 use std::io::Read;
 
 /// The most rows that are read of a list.
@@ -47,17 +50,33 @@ impl Pod {
     }
 }
 
-/// Reads a list of nodes: `sn`, `cpu_milli`, `memory_mib`, `gpu` and `model`.
+/// Reads a list of nodes: `sn`, `cpu_milli`, `memory_mib`, `gpu` and `model`. Each has a name of its own.
 pub fn read_nodes(input: impl Read) -> Result<Vec<PodNode>, SimError> {
+    let mut lines_of_names: HashMap<String, u64> = HashMap::new();
     rows(input, |row| {
+        let name = row.text("sn")?;
+        if !is_node_name(name) {
+            let fault = format!("sn {name:?}: expected the name of one node");
+            return Err(SimError::line(row.line, fault));
+        }
+        if let Some(before) = lines_of_names.insert(name.to_owned(), row.line) {
+            let fault = format!("sn {name:?}: expected a name that line {before} does not have");
+            return Err(SimError::line(row.line, fault));
+        }
         Ok(PodNode {
-            name: row.text("sn")?.to_owned(),
+            name: name.to_owned(),
             cpu_milli: row.number("cpu_milli", CPU_MILLI_MAX)? as u32,
             memory_mib: row.number("memory_mib", MEMORY_MIB_MAX)?,
             gpus: row.number("gpu", GPUS_MAX)? as u32,
             model: row.text("model")?.to_owned(),
         })
     })
+}
+
+/// Whether the text names one node, and not several or none.
+fn is_node_name(text: &str) -> bool {
+    let is_one = hostlist::expand(text).is_ok_and(|names| names == [text]);
+    is_one && !text.contains(is_unprintable)
 }
 
 /// Reads a list of pods: `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli` and, where the list has it, `gpu_spec`.
@@ -119,7 +138,7 @@ impl Row<'_> {
 
 fn rows<T>(
     input: impl Read,
-    make: impl Fn(&Row<'_>) -> Result<T, SimError>,
+    mut make: impl FnMut(&Row<'_>) -> Result<T, SimError>,
 ) -> Result<Vec<T>, SimError> {
     let mut lines = Lines::new(input)?;
     let mut columns: Vec<String> = Vec::new();
@@ -129,6 +148,11 @@ fn rows<T>(
         last_line = line;
         if columns.is_empty() {
             columns = text.split(',').map(|name| name.trim().to_owned()).collect();
+            let is_again = |(at, name): &(usize, &String)| columns[..*at].contains(*name);
+            if let Some((_, name)) = columns.iter().enumerate().find(is_again) {
+                let fault = format!("two columns {name:?}: expected each name once");
+                return Err(SimError::line(line, fault));
+            }
             continue;
         }
         if text.is_empty() {
@@ -167,6 +191,27 @@ mod tests {
         assert_eq!(demands, [460, 8_000, 0]);
         assert_eq!(pods[0].models, ["V100M16", "V100M32"]);
         assert!(pods[0].shares_a_gpu() && !pods[1].shares_a_gpu());
+    }
+
+    #[test]
+    fn nodes_whose_names_are_not_those_of_one_node_each_are_refused() {
+        let refused = |text: &str| read_nodes(text.as_bytes()).expect_err("a bad list").to_string();
+        let named = |names: [&str; 2]| {
+            let rows = names.map(|name| format!("{name},1000,1,1,T4\n")).concat();
+            refused(&format!("sn,cpu_milli,memory_mib,gpu,model\n{rows}"))
+        };
+        assert_eq!(
+            named(["a", "a"]),
+            "line 3: sn \"a\": expected a name that line 2 does not have"
+        );
+        for bad in ["", "a[1-3]", "bad name", "b\u{1b}"] {
+            let expected = format!("line 3: sn {bad:?}: expected the name of one node");
+            assert_eq!(named(["a", bad]), expected);
+        }
+        assert_eq!(
+            refused("sn,cpu_milli,memory_mib,gpu,model,sn\na,1,1,1,T4,b\n"),
+            "line 1: two columns \"sn\": expected each name once"
+        );
     }
 
     #[test]

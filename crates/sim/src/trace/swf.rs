@@ -4,10 +4,12 @@
 //! A job without a run time or without processors is left out. Its processors are those it asked for, else those it had; it
 //! runs no longer than its estimate.
 
+use super::destinations::{Destinations, Field};
 use super::lines::Lines;
 use super::{Processors, Trace, TraceJob};
 use crate::error::SimError;
 use model::bounds;
+use std::collections::HashMap;
 use std::io::Read;
 
 /// The most jobs that are read of a trace.
@@ -25,6 +27,8 @@ const ALLOCATED: (usize, &str) = (4, "allocated processors");
 const REQUESTED: (usize, &str) = (7, "requested processors");
 const ESTIMATE: (usize, &str) = (8, "requested time");
 const USER: (usize, &str) = (11, "user");
+const QUEUE: (usize, &str) = (14, "queue");
+const PARTITION: (usize, &str) = (15, "partition");
 
 /// What is said of the machine in the header.
 #[derive(Default)]
@@ -34,23 +38,42 @@ struct Header {
     epoch_s: i64,
 }
 
-/// Reads a trace, from plain text or gzip.
+/// Reads a trace, from plain text or gzip, whose jobs all go to the default partition.
 pub fn read(input: impl Read, processors: Processors) -> Result<Trace, SimError> {
+    read_to(input, processors, &Destinations::none())
+}
+
+/// Reads a trace, from plain text or gzip.
+pub fn read_to(
+    input: impl Read,
+    processors: Processors,
+    destinations: &Destinations,
+) -> Result<Trace, SimError> {
+    let destination = match destinations.field {
+        Field::Queue => QUEUE,
+        Field::Partition => PARTITION,
+    };
+    let positions = destinations.positions();
     let mut lines = Lines::new(input)?;
     let mut header = Header::default();
     let mut jobs: Vec<TraceJob> = Vec::new();
     let mut left_out = 0;
     // A job that is left out keeps the order too.
     let mut last_submit_s = 0;
+    // What comments say after the first record is for people: the machine does not change below the jobs.
+    let mut is_header = true;
     while let Some((line, text)) = lines.read_line()? {
         if let Some(comment) = text.strip_prefix(';') {
-            header.read(comment);
+            if is_header {
+                header.read(comment);
+            }
             continue;
         }
         if text.is_empty() {
             continue;
         }
-        let record = Record::split(line, text)?;
+        is_header = false;
+        let record = Record::split(line, &text)?;
         let submit_s = record.submit_s()?;
         if submit_s < last_submit_s {
             let fault = format!(
@@ -59,7 +82,7 @@ pub fn read(input: impl Read, processors: Processors) -> Result<Trace, SimError>
             return Err(SimError::line(line, fault));
         }
         last_submit_s = submit_s;
-        let Some(job) = record.job(submit_s)? else {
+        let Some(job) = record.job(submit_s, destination, &positions)? else {
             left_out += 1;
             continue;
         };
@@ -83,7 +106,8 @@ pub fn read(input: impl Read, processors: Processors) -> Result<Trace, SimError>
     if jobs.is_empty() {
         return Err(SimError::Empty);
     }
-    Ok(Trace { jobs, processors, epoch_s: header.epoch_s, left_out })
+    let (epoch_s, partitions) = (header.epoch_s, destinations.partitions());
+    Ok(Trace { jobs, processors, epoch_s, left_out, partitions, ..Trace::default() })
 }
 
 impl Header {
@@ -142,9 +166,20 @@ impl<'t> Record<'t> {
             }
             count += 1;
         }
-        if count < FIELDS {
+        if count != FIELDS {
             let are = if count == 1 { "field" } else { "fields" };
-            return Err(SimError::line(line, format!("{count} {are}: expected {FIELDS}")));
+            let is_parted_by = |mark: &char| text.matches(*mark).count() + 1 >= FIELDS;
+            let hint = match [';', ','].into_iter().find(is_parted_by) {
+                Some(mark) if count < FIELDS => {
+                    format!(" that are parted by blanks, not by {mark:?}")
+                }
+                _ => String::new(),
+            };
+            return Err(SimError::line(line, format!("{count} {are}: expected {FIELDS}{hint}")));
+        }
+        if let Some(at) = fields.iter().position(|field| !is_number(field)) {
+            let fault = format!("field {} {:?}: expected a number", at + 1, fields[at]);
+            return Err(SimError::line(line, fault));
         }
         Ok(Self { line, fields })
     }
@@ -184,22 +219,41 @@ impl<'t> Record<'t> {
         }
     }
 
-    /// A number of processors; `None` where it is not known.
+    /// A number of processors; `None` where it is not known or zero.
     fn count(&self, field: (usize, &str)) -> Result<Option<u32>, SimError> {
         let count = self.number(field)?;
-        if count <= 0 {
-            return Ok(None);
+        match u32::try_from(count) {
+            Ok(0) => Ok(None),
+            Ok(count) => Ok(Some(count)),
+            Err(_) if count == -1 => Ok(None),
+            Err(_) => {
+                let fault = format!(
+                    "{} {count}: expected at most {}, or -1 where they are not known",
+                    field.1,
+                    u32::MAX
+                );
+                Err(SimError::line(self.line, fault))
+            }
         }
-        let fault = || SimError::line(self.line, format!("{} {count}: too many", field.1));
-        u32::try_from(count).map(Some).map_err(|_| fault())
     }
 
-    /// The job, unless it has no run time or no processors.
-    fn job(&self, submit_s: i64) -> Result<Option<TraceJob>, SimError> {
+    /// The job, unless it has no run time or no processors. It goes to the partition at the position of its number in the field
+    /// `destination`.
+    fn job(
+        &self,
+        submit_s: i64,
+        destination: (usize, &str),
+        positions: &HashMap<i64, u16>,
+    ) -> Result<Option<TraceJob>, SimError> {
         let run_s = self.length_s(RUN)?;
         let estimate_s = self.length_s(ESTIMATE)?;
         let processors = self.count(REQUESTED)?.or(self.count(ALLOCATED)?);
         let user = self.number(USER)?;
+        let partition = if positions.is_empty() {
+            None
+        } else {
+            positions.get(&self.number(destination)?).copied()
+        };
         let Some((run_s, processors)) = run_s.zip(processors) else { return Ok(None) };
         let estimate_s = estimate_s.unwrap_or(run_s);
         Ok(Some(TraceJob {
@@ -210,13 +264,24 @@ impl<'t> Record<'t> {
             processors,
             estimate_s,
             user,
+            partition,
         }))
     }
+}
+
+/// Whether the field is a number as the format has it: some archives have means with decimals.
+fn is_number(field: &str) -> bool {
+    let (whole, decimals) = field.split_once('.').unwrap_or((field, "0"));
+    let digits = whole.strip_prefix('-').unwrap_or(whole);
+    let are_digits =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    are_digits(digits) && are_digits(decimals)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::destinations::Destination;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use std::io::Write;
@@ -255,13 +320,49 @@ mod tests {
             line,
             submit_s,
             run_s: 100,
-            is_cut: false,
             processors,
             estimate_s,
             user: 7,
+            ..TraceJob::default()
         };
         let cut = TraceJob { run_s: 60, is_cut: true, ..job(7, 11, 4, 60) };
         assert_eq!(trace.jobs, [job(5, 10, 8, 200), job(6, 10, 4, 100), cut]);
+    }
+
+    #[test]
+    fn what_stands_around_records_changes_nothing_of_them() {
+        let good = record("10", "100", "4", "8", "200");
+        let plain = read(format!("{HEADER}{good}").as_bytes(), Processors::FromHeader);
+        let plain = plain.expect("a trace");
+        // A mark of the encoding, decimals in a field of means, and a smaller machine below the jobs.
+        let means = good.replacen("4 -1", "4 8.25", 1);
+        let other = format!("\u{feff}{HEADER}{means}; MaxProcs: 1\n");
+        let other = read(other.as_bytes(), Processors::FromHeader).expect("a trace");
+        assert_eq!(other, plain);
+        let mut strange = format!("{HEADER}{good}").into_bytes();
+        strange.pop();
+        strange.extend(b" \xff\n");
+        let said = read(&*strange, Processors::FromHeader).expect_err("19 fields").to_string();
+        assert_eq!(said, "line 5: 19 fields: expected 18");
+    }
+
+    #[test]
+    fn jobs_go_to_the_partitions_of_their_numbers() {
+        let to = |queue: i64, partition: i64| {
+            let good = record("10", "100", "4", "8", "200");
+            good.replace("7 -1 -1 -1 -1", &format!("7 -1 -1 {queue} {partition}"))
+        };
+        let text = format!("{HEADER}{}{}{}", to(1, 2), to(2, 1), to(-1, -1));
+        let gone = |field| {
+            let named = ["1=debug", "2=long"].map(|text| Destination::parse(text).unwrap());
+            let destinations = Destinations { field, named: named.into() };
+            let trace = read_to(text.as_bytes(), Processors::FromHeader, &destinations);
+            let trace = trace.expect("a trace");
+            assert_eq!(trace.partitions, ["debug", "long"]);
+            trace.jobs.iter().map(|job| job.partition).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(Field::Queue), [Some(0), Some(1), None]);
+        assert_eq!(gone(Field::Partition), [Some(1), Some(0), None]);
     }
 
     #[test]
@@ -305,7 +406,22 @@ mod tests {
             ),
             (
                 after(&record("soon", "7", "4", "8", "200")),
-                "line 6: submit time \"soon\": expected a whole number",
+                "line 6: field 2 \"soon\": expected a number",
+            ),
+            (
+                after(&record("1.5", "7", "4", "8", "200")),
+                "line 6: submit time \"1.5\": expected a whole number",
+            ),
+            (
+                after(&record("11", "7", "4", "-7", "200")),
+                "line 6: requested processors -7: expected at most 4294967295, or -1 where they are not known",
+            ),
+            (after(&good.replace("-1\n", "-1 -1 -1\n")), "line 6: 20 fields: expected 18"),
+            (after(&good.replace("-1\n", "-\n")), "line 6: field 18 \"-\": expected a number"),
+            (after(&good.replacen('1', "one", 1)), "line 6: field 1 \"one\": expected a number"),
+            (
+                after(&good.replace(' ', ";")),
+                "line 6: 1 field: expected 18 that are parted by blanks, not by ';'",
             ),
             (
                 fault(&good),

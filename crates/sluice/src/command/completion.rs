@@ -2,9 +2,11 @@
 
 use super::command_line;
 use super::verb::{VerbError, VerbResult};
+use crate::printing;
 use ::agent::trusted_dir::TrustedDir;
 use ::slurm::option::Command as SlurmCommand;
 use clap::{Args, Command, ValueEnum};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -53,7 +55,10 @@ pub fn run(args: &CompletionArgs) -> VerbResult {
         ))
     })?;
     let shell = args.shell.generator();
-    clap_complete::generate(shell, &mut command, &args.name, &mut std::io::stdout());
+    // In memory first: the generator cannot fail to write there.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, &args.name, &mut script);
+    printing::written(std::io::stdout().write_all(&script));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,7 @@
 //! - `daemon/`: `up`, `down`, `server`, `agent`, `gateway`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `machine`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
+//! - `configuration_files`: the files of a configuration folder that are sent to a server
 //! - `progress`: how far a file is read, on a terminal, for `restore`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
@@ -15,6 +16,7 @@ mod backup;
 mod check;
 mod command_line;
 mod completion;
+mod configuration_files;
 mod convert;
 mod daemon;
 mod demo;
@@ -48,6 +50,7 @@ mod web_link;
 use daemon::{agent, down, gateway, server, up};
 use dstack::published_options;
 
+use crate::printing;
 use ::slurm::option::Command as SlurmCommand;
 use clap::{Parser, Subcommand};
 use model::os_text;
@@ -214,6 +217,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     }
     // What is said of a wrong line names the program as it was called.
     let called = program_name::note(name);
+    printing::set_command(called);
     let words: Vec<String> = std::iter::once(called.to_string()).chain(args).collect();
     let cli = match Cli::try_parse_from(words.iter().map(|word| os_text::to_os(word))) {
         Ok(cli) => cli,
@@ -222,7 +226,14 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
                 eprintln!("{called}: error: {why}");
                 return ExitCode::from(USAGE);
             }
-            None => error.exit(),
+            None => {
+                let (done, code) = (error.print(), error.exit_code());
+                // Help and versions are what was asked for.
+                if !error.use_stderr() {
+                    printing::written(done);
+                }
+                return ExitCode::from(code as u8);
+            }
         },
     };
     if matches!(
@@ -307,6 +318,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
 }
 
 fn slurm_command(command: SlurmCommand, args: &[String]) -> ExitCode {
+    printing::set_command(command.name());
     let other = (command == SlurmCommand::Sbatch).then(|| other_language::sbatch(args)).flatten();
     other.unwrap_or_else(|| slurm::run(command, args))
 }

@@ -33,7 +33,7 @@ fn trace_is_replayed_and_its_figures_are_printed() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("five.swf"), FIVE_JOBS).unwrap();
     let expected = "\
-jobs                   5, and 1 records without a run time or processors
+jobs                   5, and 1 record without a run time or processors
 nodes                  4
 policy                 easy
 utilisation            79.2 %
@@ -50,6 +50,8 @@ mean bounded slowdown  2.2
         "mean_wait_s": 66.0,
         "max_wait_s": 251.0,
         "mean_bounded_slowdown": 2.162,
+        "records_left_out": 1,
+        "jobs_left_out": 0,
     });
     assert_eq!(figures, expected);
     assert_eq!(printed(dir.path(), &["five.swf", "--json"]), json, "the same bytes again");
@@ -77,6 +79,9 @@ below 10 min  1-8         5     1.1             2.2       0.1
         let svg = std::fs::read_to_string(dir.path().join("charts").join(chart)).unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{chart}");
     }
+    // A machine without room for a Gantt chart leaves none of an earlier replay beside its other charts.
+    printed(dir.path(), &["five.swf", "--nodes", "300", "--charts", "charts"]);
+    assert!(!dir.path().join("charts/gantt.svg").exists());
     // On eight processors nothing waits but job 3, for job 1.
     let wide = printed(dir.path(), &["five.swf", "--json", "--nodes", "8"]);
     let figures: serde_json::Value = serde_json::from_str(&wide).unwrap();
@@ -148,6 +153,87 @@ fn bad_traces_and_options_get_one_line_with_its_number() {
     let order = "submit time 0 before 1: expected lines in order of submission";
     refused(&["bad.swf"], &format!("bad.swf: line 5: {order}"));
     refused(&["none.swf"], "none.swf: No such file or directory (os error 2)");
+    let idle = ["five.swf", "--without", "n1", "--add-nodes", "3:zz", "--load", "5", "--jobs", "3"];
+    refused(&idle, "--jobs has no meaning for a trace: it is for --synthetic");
+    refused(&["five.swf", "--state", "x"], "--state has no meaning for a trace: it is for --live");
+}
+
+/// The default partition is for some people, briefly and on one node; another is for urgent jobs. Some nodes are not in service.
+const REAL_SITE: &str = "\
+ClusterName=test
+SelectTypeParameters=CR_Core
+NodeName=n[1-2] CPUs=2
+NodeName=broken CPUs=2 State=DOWN
+NodeName=later CPUs=2 State=FUTURE
+EnforcePartLimits=ALL
+AccountingStorageEnforce=associations,limits,qos
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES AllowGroups=nobody-here AllowAccounts=physics MaxTime=3
+PartitionName=urgent Nodes=n[1-2] RootOnly=YES PriorityTier=10
+";
+
+/// Job 3 preempts whatever runs when it comes at 2, for 50 s. Job 4 is beyond the three minutes of its partition.
+#[test]
+fn trace_is_replayed_under_the_policy_of_a_real_site() {
+    let dir = tempfile::tempdir().unwrap();
+    let queued = FIVE_JOBS.replace("50 -1 1 3 -1 -1 -1 -1", "50 -1 1 3 -1 -1 7 -1");
+    assert_ne!(queued, FIVE_JOBS);
+    std::fs::write(dir.path().join("five.swf"), queued).unwrap();
+    std::fs::create_dir(dir.path().join("site")).unwrap();
+    std::fs::write(dir.path().join("site/slurm.conf"), REAL_SITE).unwrap();
+    let args = ["five.swf", "--config", "site", "--queue", "7=urgent"];
+    let json = printed(dir.path(), &[&args[..], &["--json"]].concat());
+    let figures: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&figures["jobs"], &figures["jobs_left_out"]), (&4.into(), &1.into()), "{json}");
+    let told = printed(dir.path(), &args);
+    let expected = "\
+jobs                   4, and 1 record without a run time or processors
+left out               1 job that could never start, line 6: its time limit is beyond its partition's MaxTime
+nodes                  2
+";
+    assert!(told.starts_with(expected), "{told}");
+    // Without the queue's number job 3 waits for its turn in the default partition.
+    let alike = printed(dir.path(), &["five.swf", "--config", "site", "--json"]);
+    assert_ne!(alike, json);
+    let output = sim(dir.path(), &["five.swf", "--config", "site", "--queue", "7=urgnt"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected =
+        "sluice: error: five.swf: partition urgnt does not exist: expected one of main, urgent\n";
+    assert_eq!(said, expected);
+    let longer = REAL_SITE.replace("MaxTime=3", "MaxTime=30");
+    std::fs::write(dir.path().join("site/slurm.conf"), longer).unwrap();
+    let synthetic = ["--synthetic", "lublin", "--jobs", "100", "--config", "site", "--json"];
+    let figures: serde_json::Value =
+        serde_json::from_str(&printed(dir.path(), &synthetic)).unwrap();
+    let jobs = figures["jobs"].as_u64().unwrap() + figures["jobs_left_out"].as_u64().unwrap();
+    assert_eq!(jobs, 100, "{figures}");
+    assert!(figures["jobs"].as_u64() > Some(10), "{figures}");
+}
+
+#[test]
+fn output_that_cannot_be_written_ends_a_command_with_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("five.swf"), FIVE_JOBS).unwrap();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for words in [
+        &["sim", "five.swf"][..],
+        &["sim", "five.swf", "--json"],
+        &["--help"],
+        &["sim", "--help"],
+        &["help", "states"],
+        &["completion", "bash"],
+        &["sbatch", "--help"],
+    ] {
+        let mut command = Command::new(program());
+        let output = command.args(words).current_dir(dir.path()).stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        let name = if words[0] == "sbatch" { "sbatch" } else { "sluice" };
+        let is_one_line =
+            said.lines().count() == 1 && said.starts_with(&format!("{name}: error: "));
+        assert!(is_one_line && said.contains("No space left on device"), "{words:?}: {said}");
+    }
 }
 
 #[test]
@@ -169,7 +255,14 @@ fn pods_of_a_list_are_placed_on_the_nodes_of_another() {
     assert!(half.starts_with("pods            ") && half.contains("nodes           2\n"), "{half}");
     let output = sim(dir.path(), &["pods.csv", "--nodes", "nodes.csv", "--estimates"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("pods stay where they are placed"), "{said}");
+    let expected =
+        "--estimates has no meaning for a list of pods: it is for a trace or --synthetic";
+    assert_eq!(said, format!("sluice: error: {expected}\n"));
+    write("nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,8000,65536,2,T4\na,8000,65536,2,T4\n");
+    let output = sim(dir.path(), &["pods.csv", "--nodes", "nodes.csv"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "nodes.csv: line 3: sn \"a\": expected a name that line 2 does not have";
+    assert_eq!(said, format!("sluice: error: {expected}\n"));
 }
 
 #[test]
@@ -190,10 +283,16 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
     assert_eq!(more["earlier"], 1, "{more}");
     assert_eq!(more["changes"][0]["job"], waits.to_string(), "{more}");
     let told = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("1:{node}")]).ok();
-    assert!(told.starts_with("1 jobs wait: 1 would start earlier, 0 later\n"), "{told}");
+    assert!(told.starts_with("1 job waits: 1 would start earlier, 0 later\n"), "{told}");
+    let many = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("99999:{node}")]);
+    assert!(many.stderr.contains("99999 nodes that come or go: expected"), "{}", many.stderr);
     std::fs::create_dir(cluster.path("other")).unwrap();
     let three = TWO_NODES.replace("node[1-2]", "node[1-3]");
-    std::fs::write(cluster.path("other/slurm.conf"), three).unwrap();
+    let (nodes, rest): (Vec<&str>, Vec<&str>) =
+        three.lines().partition(|line| line.starts_with("NodeName="));
+    std::fs::write(cluster.path("other/nodes.inc"), nodes.join("\n")).unwrap();
+    let conf = format!("Include nodes.inc\n{}\n", rest.join("\n"));
+    std::fs::write(cluster.path("other/slurm.conf"), conf).unwrap();
     let other = cluster.path("other").display().to_string();
     let configured = what_if(&["--config", &other]);
     assert_eq!(configured["earlier"], 1, "{configured}");

@@ -1,8 +1,10 @@
 //! `sluice sim --live`: what would change for the jobs that wait on the running cluster if nodes came or went.
 
 use super::SimArgs;
+use crate::command::configuration_files;
 use crate::command::verb::{VerbError, VerbResult, ask, in_columns, unexpected};
 use ::slurm::output::Moment;
+use model::bounds;
 use model::hostlist;
 use model::printable::printable;
 use model::time::Timestamp;
@@ -30,7 +32,8 @@ pub fn run(args: &SimArgs) -> VerbResult {
         let names = hostlist::expand(list);
         removed.extend(names.map_err(|error| VerbError::Message(error.to_string()))?);
     }
-    let files = args.config.as_deref().map(configuration_files).transpose()?;
+    check_count(&args.add_nodes, removed.len())?;
+    let files = args.config.as_deref().map(configuration).transpose()?;
     let query = WhatIfQuery { added: args.add_nodes.clone(), removed, files };
     let mut client = args.server.client()?;
     let view = match ask(&mut client, Call::WhatIf(query))? {
@@ -47,20 +50,24 @@ pub fn run(args: &SimArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The text files of a configuration folder, by name; `slurm.conf` is one of them.
-fn configuration_files(dir: &Path) -> Result<BTreeMap<String, String>, VerbError> {
-    let conf = dir.join("slurm.conf");
-    std::fs::metadata(&conf).map_err(VerbError::file(&conf))?;
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).map_err(VerbError::file(dir))? {
-        let entry = entry.map_err(VerbError::file(dir))?;
-        let name = entry.file_name().into_string().unwrap_or_default();
-        if is_configuration(&name)
-            && let Ok(text) = std::fs::read_to_string(entry.path())
-        {
-            files.insert(name, text);
-        }
+/// Refuses more nodes than there may be in all.
+fn check_count(added: &[AddedNodes], removed: usize) -> Result<(), VerbError> {
+    // The server counts the nodes that others are to be like with them.
+    let most = (bounds::NODES.most as u64).saturating_sub(added.len() as u64);
+    let added: u64 = added.iter().map(|added| u64::from(added.count)).sum();
+    let asked = added + removed as u64;
+    if asked <= most {
+        return Ok(());
     }
+    let fault = format!("{asked} nodes that come or go: expected at most {most}");
+    Err(VerbError::Message(fault))
+}
+
+/// The files of a configuration. It is read here as the server will read it from these files: what is wrong is said of the folder,
+/// which the server does not know.
+fn configuration(dir: &Path) -> Result<BTreeMap<String, String>, VerbError> {
+    let files = configuration_files::of_folder(dir, is_configuration)?;
+    ::server::configure::load_given(dir, files.clone(), None)?;
     Ok(files)
 }
 
@@ -71,7 +78,8 @@ fn is_configuration(name: &str) -> bool {
 
 fn table(view: &WhatIfView, moment: Moment<'_>) -> String {
     let WhatIfView { jobs, earlier, later, changes } = view;
-    let mut text = format!("{jobs} jobs wait: {earlier} would start earlier, {later} later\n");
+    let wait = if *jobs == 1 { "job waits" } else { "jobs wait" };
+    let mut text = format!("{jobs} {wait}: {earlier} would start earlier, {later} later\n");
     if changes.is_empty() {
         return text;
     }
@@ -110,12 +118,45 @@ mod tests {
     fn keys_beside_a_configuration_are_not_sent() {
         let dir = tempfile::tempdir().expect("a folder");
         for name in ["slurm.conf", "gres.conf", "sluice.toml", "server.key", "cert.pem"] {
-            std::fs::write(dir.path().join(name), "x").expect("a file");
+            std::fs::write(dir.path().join(name), "# nothing\n").expect("a file");
         }
-        let sent = configuration_files(dir.path()).expect("a configuration");
+        let sent = configuration_files::text_files(dir.path(), is_configuration);
         let names: Vec<&str> = sent.keys().map(String::as_str).collect();
         assert_eq!(names, ["gres.conf", "sluice.toml", "slurm.conf"]);
-        assert!(configuration_files(&dir.path().join("none")).is_err());
+        let none = dir.path().join("none");
+        let said = configuration_files::of_folder(&none, is_configuration).expect_err("none");
+        assert!(said.to_string().contains("none/slurm.conf"), "{said}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_configuration_is_said_of_its_own_files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(name), text).expect("a file");
+        };
+        let conf =
+            "ClusterName=test\nNodeName=n1 CPUs=2\nPartitionName=main Nodes=n1 Default=YES\n";
+        write("slurm.conf", conf);
+        assert!(configuration(dir.path()).is_ok());
+        let other = tempfile::NamedTempFile::new().expect("a file");
+        let other = other.path().display();
+        write("slurm.conf", &format!("{conf}Include {other}\n"));
+        let said = configuration(dir.path()).expect_err("a file that is not sent").to_string();
+        let place = dir.path().join("slurm.conf");
+        assert!(
+            said.starts_with(&format!("{}:4: Include: \"{other}\"", place.display())),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn more_nodes_than_there_may_be_are_refused_by_their_number() {
+        let added = |count| [AddedNodes { count, like: "node1".to_owned() }];
+        let most = bounds::NODES.most as u32;
+        assert!(check_count(&added(most - 2), 1).is_ok());
+        let said = check_count(&added(most - 1), 1).expect_err("one too many").to_string();
+        let expected = format!("{most} nodes that come or go: expected at most {}", most - 1);
+        assert_eq!(said, expected);
     }
 
     #[test]
@@ -137,7 +178,7 @@ job  name   user  start         start then
 12   train  ann   not foreseen  1970-01-01T01:00:00
 ";
         assert_eq!(table(&view, moment), expected);
-        let nothing = WhatIfView { jobs: 3, ..WhatIfView::default() };
-        assert_eq!(table(&nothing, moment), "3 jobs wait: 0 would start earlier, 0 later\n");
+        let nothing = WhatIfView { jobs: 1, ..WhatIfView::default() };
+        assert_eq!(table(&nothing, moment), "1 job waits: 0 would start earlier, 0 later\n");
     }
 }

@@ -2,27 +2,30 @@
 
 mod faults;
 mod live;
+mod modes;
 mod progress;
+mod tables;
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
 use ::agent::trusted_dir::TrustedDir;
 use ::sim::chart;
-use ::sim::estimate_error::EstimateError;
 use ::sim::history::History;
-use ::sim::kinds::KindWaits;
+use ::sim::trace::destinations::{Destination, Destinations, Field};
 use ::sim::trace::lublin::{self, Synthetic};
 use ::sim::trace::{pods, swf};
 use ::sim::{
-    Arrivals, Measures, Outcome, PodSummary, Policy, Processors, SimError, Summary, Trace, machine,
+    Arrivals, Measures, Outcome, PodSummary, Policy, Processors, SimError, Trace, machine,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use modes::Mode;
 use progress::Progress;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::what_if::AddedNodes;
 
+// Which option has a meaning for what is simulated is in `modes`: what requires an option that conflicts with another is not required.
 #[derive(Args)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct SimArgs {
@@ -36,49 +39,52 @@ pub struct SimArgs {
     #[arg(long, value_name = "MODEL", conflicts_with = "live", value_parser = ["lublin"])]
     synthetic: Option<String>,
     /// With --synthetic: how many jobs; 10000
-    #[arg(long, value_name = "N", requires = "synthetic",
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     jobs: Option<u32>,
     /// With --synthetic: how much of the processors' time the jobs ask for, per cent; 70
-    #[arg(long, value_name = "PERCENT", requires = "synthetic",
-          value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=200))]
     load: Option<u32>,
     /// Instead of a trace, the jobs that wait on the running cluster: what would change for them
     #[arg(long)]
     live: bool,
     /// With --live: so many nodes more like NODE, in the same partitions; may be repeated
-    #[arg(long, value_name = "COUNT:NODE", requires = "live", value_parser = live::added_nodes)]
+    #[arg(long, value_name = "COUNT:NODE", value_parser = live::added_nodes)]
     add_nodes: Vec<AddedNodes>,
     /// With --live: without these nodes, on which jobs run to their ends; may be repeated
-    #[arg(long, value_name = "NODES", requires = "live")]
+    #[arg(long, value_name = "NODES")]
     without: Vec<String>,
     #[command(flatten)]
     server: ServerLocationArgs,
     /// How jobs are scheduled, in the order of their submission: as the configuration says, or easy without one
-    #[arg(long, value_parser = policy_parser(), conflicts_with = "live")]
+    #[arg(long, value_parser = policy_parser())]
     policy: Option<Policy>,
     /// So many nodes of one processor, instead of as many as the trace's header says; or the list of nodes that pods are placed on
-    #[arg(long, value_name = "N|FILE", conflicts_with_all = ["config", "live"],
-          value_parser = machine_nodes)]
+    #[arg(long, value_name = "N|FILE", conflicts_with = "config", value_parser = machine_nodes)]
     nodes: Option<MachineNodes>,
     /// Of a list of pods: how much of the nodes' GPUs they ask for before it is counted what they got, per cent
-    #[arg(long, value_name = "PERCENT", requires = "nodes", conflicts_with = "policy",
-          value_parser = clap::value_parser!(u32).range(1..=130))]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=130))]
     arrive: Option<u32>,
     /// Of a list of pods, which of the random orders they come in; with --synthetic, which of the random loads
-    #[arg(long, value_name = "S", conflicts_with = "live")]
+    #[arg(long, value_name = "S")]
     seed: Option<u64>,
     /// The nodes, partitions and settings of the slurm.conf in DIR
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
+    /// With --config: jobs with this number of a queue, the 15th field of their records, go to this partition; may be repeated
+    #[arg(long, value_name = "NUMBER=PARTITION", conflicts_with = "partition",
+          value_parser = destination)]
+    queue: Vec<Destination>,
+    /// As --queue, by the number of a partition, the 16th field
+    #[arg(long, value_name = "NUMBER=PARTITION", value_parser = destination)]
+    partition: Vec<Destination>,
     /// Also say how far the starts that were expected at submission were from the starts: it takes longer
-    #[arg(long, conflicts_with = "live")]
+    #[arg(long)]
     estimates: bool,
     /// Also the waits of short and long, narrow and wide jobs
-    #[arg(long, conflicts_with = "live")]
+    #[arg(long)]
     kinds: bool,
     /// Write charts into a folder, as SVG: utilisation, queue and waits over time, and each job of a small trace
-    #[arg(long, value_name = "FOLDER", conflicts_with = "live")]
+    #[arg(long, value_name = "FOLDER")]
     charts: Option<PathBuf>,
     /// One object with jobs, utilisation, mean_wait_s, max_wait_s and mean_bounded_slowdown
     #[arg(long)]
@@ -124,52 +130,68 @@ fn machine_nodes(text: &str) -> Result<MachineNodes, String> {
     count.map(MachineNodes::Count).ok_or_else(|| format!("{text} is not in 1..={NODES_MAX}"))
 }
 
+fn destination(text: &str) -> Result<Destination, String> {
+    let read = Destination::parse(text);
+    read.ok_or_else(|| "expected NUMBER=PARTITION, as in 2=debug".to_owned())
+}
+
 pub fn run(args: SimArgs) -> VerbResult {
     if let Some(SimKind::Faults(args)) = &args.kind {
         return faults::run(args);
     }
-    if args.synthetic.is_some() {
-        return run_synthetic(&args);
+    let mode = modes::of(&args);
+    modes::check(&args, mode)?;
+    match (mode, &args.trace, &args.nodes) {
+        (Mode::Synthetic, ..) => run_synthetic(&args),
+        (Mode::Pods, Some(path), Some(MachineNodes::List(nodes))) => run_pods(&args, path, nodes),
+        (_, Some(path), _) => run_trace(&args, path),
+        // Without a trace it is `--live`: the options say so.
+        (_, None, _) => live::run(&args),
     }
-    // Without a trace it is `--live`: the options say so.
-    let Some(path) = &args.trace else { return live::run(&args) };
+}
+
+/// Reads a trace and replays it.
+fn run_trace(args: &SimArgs, path: &Path) -> VerbResult {
     let named = |error: SimError| VerbError::Message(format!("{}: {error}", path.display()));
     let processors = match (&args.config, &args.nodes) {
-        (_, Some(MachineNodes::List(nodes))) => return run_pods(&args, path, nodes),
         (Some(_), _) => Processors::FromConfiguration,
         (None, Some(MachineNodes::Count(count))) => Processors::Given(*count),
-        (None, None) => Processors::FromHeader,
+        (None, _) => Processors::FromHeader,
     };
-    if args.arrive.is_some() || args.seed.is_some() {
-        let fault = "--arrive and --seed are for a list of pods: expected --nodes FILE";
-        return Err(VerbError::Message(fault.to_owned()));
-    }
+    let destinations = if args.partition.is_empty() {
+        Destinations { field: Field::Queue, named: args.queue.clone() }
+    } else {
+        Destinations { field: Field::Partition, named: args.partition.clone() }
+    };
     // What is wrong with the configuration is said before a long trace is read.
     let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
     let file = File::open(path).map_err(VerbError::file(path))?;
-    let trace = swf::read(file, processors).map_err(named)?;
-    replay_trace(&args, &trace, configured, named)
+    let trace = swf::read_to(file, processors, &destinations).map_err(named)?;
+    replay_trace(args, &trace, configured, named)
 }
 
 /// Draws a trace and replays it.
 fn run_synthetic(args: &SimArgs) -> VerbResult {
-    if args.arrive.is_some() {
-        let fault = "--arrive is for a list of pods: expected --load";
-        return Err(VerbError::Message(fault.to_owned()));
-    }
     let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
+    let default = configured.as_ref().and_then(machine::default_partition);
     let processors = match (&configured, &args.nodes) {
         (_, Some(MachineNodes::List(nodes))) => {
             let fault = format!("--nodes {}: expected a number", nodes.display());
             return Err(VerbError::Message(fault));
         }
-        (Some(config), _) => u32::try_from(machine::processors(config)).unwrap_or(u32::MAX),
-        (None, Some(MachineNodes::Count(count))) => *count,
-        (None, None) => SYNTHETIC_PROCESSORS,
+        (Some(config), _) => machine::processors(config, default.as_slice()),
+        (None, Some(MachineNodes::Count(count))) => u64::from(*count),
+        (None, None) => u64::from(SYNTHETIC_PROCESSORS),
     };
+    let largest = configured
+        .as_ref()
+        .zip(default)
+        .map_or(processors, |(config, partition)| machine::largest_job(config, partition));
+    let count = |processors: u64| u32::try_from(processors).unwrap_or(u32::MAX);
     let trace = lublin::generate(&Synthetic {
         jobs: args.jobs.unwrap_or(SYNTHETIC_JOBS),
-        processors,
+        processors: count(processors),
+        largest: count(largest),
         load: f64::from(args.load.unwrap_or(SYNTHETIC_LOAD_PERCENT)) / 100.0,
         seed: args.seed.unwrap_or_default(),
     });
@@ -197,9 +219,9 @@ fn replay_trace(
     let all = trace.jobs.len();
     let measures =
         Measures { estimates: args.estimates, history: charts.is_some(), kinds: args.kinds };
-    let outcome = ::sim::replay(trace, config, measures, |ended| progress.jobs(ended, all));
+    let outcome = ::sim::replay(trace, config, measures, |done| progress.replay(done, all));
     progress.clear();
-    let Outcome { figures, history } = outcome.map_err(named)?;
+    let Outcome { figures, history, beyond } = outcome.map_err(named)?;
     if let Some(folder) = &charts {
         write_charts(folder, &history)?;
     }
@@ -212,12 +234,12 @@ fn replay_trace(
             (Some(dir), Some(policy)) => format!("{policy}, {}", dir.display()),
             (None, _) => policy.to_string(),
         };
-        print!("{}", table(trace, nodes, &policy, &figures));
+        print!("{}", tables::figures(nodes, &policy, &beyond, &figures));
         if args.estimates {
-            print!("\n{}", estimate_table(&figures.estimate_errors));
+            print!("\n{}", tables::estimates(&figures.estimate_errors));
         }
         if args.kinds {
-            print!("\n{}", kind_table(&figures.kinds));
+            print!("\n{}", tables::kinds(&figures.kinds));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -225,10 +247,6 @@ fn replay_trace(
 
 /// Places the pods of a list on the nodes of another.
 fn run_pods(args: &SimArgs, pod_path: &Path, nodes: &Path) -> VerbResult {
-    if args.policy.is_some() || args.estimates || args.kinds || args.charts.is_some() {
-        let fault = "--policy, --estimates, --kinds and --charts are for jobs that end: pods stay where they are placed";
-        return Err(VerbError::Message(fault.to_owned()));
-    }
     let named =
         |path: &Path, error: SimError| VerbError::Message(format!("{}: {error}", path.display()));
     let open = |path: &Path| File::open(path).map_err(VerbError::file(path));
@@ -263,76 +281,19 @@ fn site(dir: &Path, policy: Option<Policy>) -> Result<cluster::ClusterConfig, Ve
     machine::configured(config, policy).map_err(named)
 }
 
+/// Writes the charts. One that this replay does not have is not left there from another.
 fn write_charts(folder: &TrustedDir, history: &History) -> Result<(), VerbError> {
-    for (name, svg) in chart::files(history) {
-        let written = folder.replace(name, CHART_MODE, svg.as_bytes());
-        written.map_err(VerbError::file(folder.path().join(name)))?;
+    let files = chart::files(history);
+    for name in chart::NAMES {
+        let svg = files.iter().find(|(file, _)| *file == name);
+        let done = match svg {
+            Some((_, svg)) => folder.replace(name, CHART_MODE, svg.as_bytes()),
+            None => match std::fs::remove_file(folder.path().join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        };
+        done.map_err(VerbError::file(folder.path().join(name)))?;
     }
     Ok(())
-}
-
-fn table(trace: &Trace, nodes: usize, policy: &str, figures: &Summary) -> String {
-    let Summary { jobs, utilisation, mean_wait_s, max_wait_s, mean_bounded_slowdown, .. } = figures;
-    let jobs = match trace.left_out {
-        0 => jobs.to_string(),
-        left_out => format!("{jobs}, and {left_out} records without a run time or processors"),
-    };
-    let rows = [
-        ("jobs", jobs),
-        ("nodes", nodes.to_string()),
-        ("policy", policy.to_owned()),
-        ("utilisation", format!("{:.1} %", 100.0 * utilisation)),
-        ("mean wait", format!("{:.1} min", mean_wait_s / 60.0)),
-        ("maximum wait", format!("{:.1} h", max_wait_s / 3600.0)),
-        ("mean bounded slowdown", format!("{mean_bounded_slowdown:.1}")),
-    ];
-    in_columns(&rows.map(|(name, value)| [name.to_owned(), value]))
-}
-
-/// The errors of start estimates, a line for each size of jobs.
-fn estimate_table(errors: &[EstimateError]) -> String {
-    let head = ["processors", "jobs that waited", "median error, min", "nine of ten within, min"];
-    let row = |error: &EstimateError| {
-        let EstimateError { processors_min, processors_max, jobs, .. } = error;
-        let processors = match processors_max {
-            Some(most) if most == processors_min => most.to_string(),
-            Some(most) => format!("{processors_min}-{most}"),
-            None => format!("{processors_min} or more"),
-        };
-        let minutes = |seconds: f64| format!("{:.1}", seconds / 60.0);
-        let (median, most) = (error.median_s, error.ninetieth_percentile_s);
-        [processors, jobs.to_string(), minutes(median), minutes(most)]
-    };
-    let rows = errors.iter().map(row);
-    in_columns(&std::iter::once(head.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
-}
-
-/// The waits of each kind of jobs, a line for each.
-fn kind_table(kinds: &[KindWaits]) -> String {
-    let head = ["run time", "processors", "jobs", "mean wait, min", "slowdown", "maximum wait, h"];
-    let time = |seconds: u32| match seconds {
-        0..3_600 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3_600),
-    };
-    let row = |kind: &KindWaits| {
-        let run = match (kind.run_s_min, kind.run_s_below) {
-            (0, Some(below)) => format!("below {}", time(below)),
-            (least, Some(below)) => format!("{} to {}", time(least), time(below)),
-            (least, None) => format!("{} or more", time(least)),
-        };
-        let processors = match kind.processors_max {
-            Some(most) => format!("{}-{most}", kind.processors_min),
-            None => format!("{} or more", kind.processors_min),
-        };
-        [
-            run,
-            processors,
-            kind.jobs.to_string(),
-            format!("{:.1}", kind.mean_wait_s / 60.0),
-            format!("{:.1}", kind.mean_bounded_slowdown),
-            format!("{:.1}", kind.max_wait_s / 3600.0),
-        ]
-    };
-    let rows = kinds.iter().map(row);
-    in_columns(&std::iter::once(head.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
 }

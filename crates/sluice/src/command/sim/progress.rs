@@ -3,19 +3,30 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often a line says how far it is where there is no terminal.
+/// How often a line says how far it is: on a terminal, and where there is none.
+const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Duration = Duration::from_secs(10);
+
+const DAY_S: u64 = 86_400;
 
 pub struct Progress {
     is_terminal: bool,
-    /// When the next line is due where there is no terminal.
+    /// When the next line is due.
     line_due: Instant,
 }
 
 impl Progress {
     pub fn new() -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        Self { is_terminal, line_due: Instant::now() + LINE_PERIOD }
+        let period = if is_terminal { Duration::ZERO } else { LINE_PERIOD };
+        Self { is_terminal, line_due: Instant::now() + period }
+    }
+
+    /// How far a replay of so many jobs is. One job may run for years: the day says that time passes.
+    pub fn replay(&mut self, done: ::sim::Progress, all: usize) {
+        let percent = 100 * done.ended / all.max(1);
+        let day = done.passed.as_secs() / DAY_S + 1;
+        self.say(&format!("{} of {all} jobs, {percent} %, day {day}", done.ended));
     }
 
     pub fn jobs(&mut self, done: usize, all: usize) {
@@ -24,10 +35,15 @@ impl Progress {
     }
 
     pub fn say(&mut self, line: &str) {
+        let now = Instant::now();
+        if now < self.line_due {
+            return;
+        }
         if self.is_terminal {
-            write(&format!("\r{line}"));
-        } else if Instant::now() >= self.line_due {
-            self.line_due = Instant::now() + LINE_PERIOD;
+            self.line_due = now + TERMINAL_PERIOD;
+            write(&format!("\r{line}\x1b[K"));
+        } else {
+            self.line_due = now + LINE_PERIOD;
             write(&format!("{line}\n"));
         }
     }

@@ -19,6 +19,7 @@ mod token;
 mod update;
 
 use super::query::{self, CommandError, Server};
+use crate::command::configuration_files;
 use ::slurm::option::{Command, OptionKey as K, Parsed, help};
 use ::slurm::output::scontrol as output;
 use ::slurm::words::refusal;
@@ -29,6 +30,7 @@ use model::node::{AdminState, SlotState};
 use model::reason::Refusal;
 use model::run::Hold;
 use model::time::Timestamp;
+use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -258,7 +260,7 @@ fn reconfigure() -> Result<ExitCode, CommandError> {
     let mut answer = server.try_ask(Call::Reconfigure { files: None })?;
     if let Err(Refusal::ConfigurationUnreadable(dir)) = &answer {
         // The server has given up root and may not read the folder. A caller who may sends it the files.
-        let files = Some(configuration_files(std::path::Path::new(dir)));
+        let files = Some(configuration_files::text_files(Path::new(dir), |_| true));
         answer = server.try_ask(Call::Reconfigure { files })?;
     }
     match answer {
@@ -296,16 +298,6 @@ fn note_unjoined(server: &mut Server) {
              under `sluice up`: `sluice down`, then `sluice up` (jobs go on)"
         );
     }
-}
-
-/// The readable text files of a configuration folder, by name.
-fn configuration_files(dir: &std::path::Path) -> std::collections::BTreeMap<String, String> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let read = |entry: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(entry.path()).ok()?;
-        Some((entry.file_name().into_string().ok()?, text))
-    };
-    entries.filter_map(read).collect()
 }
 
 /// The text of a refused update. Slurm has a text of its own for denied access here.
