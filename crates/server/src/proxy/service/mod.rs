@@ -8,7 +8,7 @@
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
 //! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
-//!   `readiness`: which replicas are ready.
+//!   `readiness`: which replicas are ready; `port_check`: whether their own servers listen at their ports.
 
 pub mod answer;
 mod arrivals;
@@ -17,7 +17,8 @@ pub mod balance;
 mod gateway_routes;
 mod live;
 pub mod models;
-mod near_replica;
+pub mod near_replica;
+mod port_check;
 mod probe;
 mod readiness;
 mod replica;
@@ -112,7 +113,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         let (table, is_settled) =
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
         let state = shared.read();
-        let services = gateway_routes::of(&state, &shared.agents, &table);
+        let services = gateway_routes::of(&state, &shared.agents, &table, now);
         drop(state);
         gateways.set_routes(Routes { is_settled, services });
     } else {
@@ -129,6 +130,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             if replica.readiness.begin() {
                 probe::start(shared, services, live, replica);
             }
+            port_check::check(shared, replica, now);
             if replica.is_open() && !replica.is_reached() {
                 let (forwarders, owner) = (services.forwarders.clone(), live.owner.clone());
                 tokio::spawn(replica.clone().reach(shared.clone(), forwarders, owner));
