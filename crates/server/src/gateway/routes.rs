@@ -171,7 +171,7 @@ impl Routes {
     fn next_service(
         &self,
         before: Option<&Arc<RoutedService>>,
-        route: ServiceRoute,
+        mut route: ServiceRoute,
         is_settled: bool,
     ) -> RoutedService {
         let known: Vec<Arc<RoutedReplica>> =
@@ -183,8 +183,10 @@ impl Routes {
             found.unwrap_or_else(new)
         };
         let mut replicas: Vec<Arc<RoutedReplica>> = route.replicas.iter().map(of_route).collect();
-        if replicas.is_empty() && !is_settled {
-            replicas = before.map(|before| before.replicas.clone()).unwrap_or_default();
+        if let Some(before) = before.filter(|_| replicas.is_empty() && !is_settled) {
+            replicas.clone_from(&before.replicas);
+            // They see the paths that they did.
+            route.strip_prefix = before.route.strip_prefix;
         }
         let is_left = |one: &Arc<RoutedReplica>| {
             let stays = replicas.iter().any(|other| other.route == one.route);
@@ -319,6 +321,7 @@ mod tests {
         assert_eq!(newer(true, &[]), (0, false));
     }
 
+    #[test]
     fn server_that_has_just_started_takes_no_route_away() {
         let known = Routes::default().after(answer(true, &[1]));
         let bare = |is_settled: bool| {

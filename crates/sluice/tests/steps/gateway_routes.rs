@@ -3,8 +3,8 @@
 use crate::gateway::Gateway;
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until, user_name};
-use crate::services::{PAGE, answered, apply_lines};
-use crate::web_pages::{Answer, send_to, token_of};
+use crate::services::{PAGE, answered, apply, apply_lines};
+use crate::web_pages::{Answer, get, send_to, token_of};
 use crate::web_server::WEB_SERVER;
 use std::net::TcpStream;
 
@@ -70,4 +70,45 @@ fn up_replica_whose_server_has_ended_is_found_again_once_it_listens() {
     cluster.write("again", "");
     gateway.await_route(port);
     assert_eq!(by_gateway(&gateway, &token).status, 200);
+}
+
+#[test]
+fn up_update_neither_opens_the_replicas_before_it_nor_shows_them_other_paths() {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = user(&cluster);
+    let (port, next) = (free_port(), free_port());
+    apply(&cluster, port, "");
+    answered(&cluster, PAGE, &[&token]);
+    let gateway = Gateway::start(&cluster, &[]);
+    gateway.await_route(port);
+    let wait = "while [ ! -e go ]; do sleep 0.1; done";
+    let commands = format!("commands: ['{wait}; exec python3 serve.py {next}']");
+    let limits = "rate_limits: [{prefix: /limited, rps: 1000}]";
+    let lines = format!("auth: false\nstrip_prefix: false\n{limits}\n{commands}");
+    let said = apply_lines(&cluster, "web", next, &lines);
+    assert!(said.contains("replaced once the new replicas are ready"), "{said}");
+    let path = |answer: &Answer| answer.text().lines().next().unwrap_or_default().to_owned();
+    until("the gateway is told", || gateway.routes().contains("/limited").then_some(()));
+    for (header, expected) in [("X: y", 401), (&*token, 200)] {
+        let (server, gateway) = (get(&cluster, PAGE, &[header]), by_gateway(&gateway, header));
+        for answer in [server, gateway] {
+            assert_eq!(answer.status, expected, "{}", answer.text());
+            assert!(expected != 200 || path(&answer) == "/", "{}", answer.text());
+        }
+    }
+    cluster.write("go", "");
+    until("the next is open to everybody", || {
+        let open = get(&cluster, PAGE, &["X: y"]);
+        let closed = get(&cluster, PAGE, &[&token]);
+        assert!(
+            closed.status == 200 && ["/", PAGE].contains(&&*path(&closed)),
+            "{}",
+            closed.text()
+        );
+        (open.status == 200 && path(&open) == PAGE).then_some(())
+    });
+    until("so it is by the gateway", || {
+        let open = by_gateway(&gateway, "X: y");
+        (open.status == 200 && path(&open) == PAGE).then_some(())
+    });
 }

@@ -8,6 +8,7 @@ use crate::shared::agent_links::AgentLinks;
 use crate::shared::gateways::PublishedRoute;
 use cluster::State;
 use model::listening_socket;
+use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +26,9 @@ pub fn of(state: &State, agents: &AgentLinks, table: &Table, now: Instant) -> Ve
 
 fn service(state: &State, agents: &AgentLinks, live: &LiveService, now: Instant) -> ServiceRoute {
     let is_up = |replica: &&Arc<Replica>| live.is_serving(replica) && replica.is_reached();
-    let open = live.replicas.iter().filter(is_up);
+    let open: Vec<&Arc<Replica>> = live.replicas.iter().filter(is_up).collect();
+    let strip_prefix = strips_prefix(live, &open);
+    let open = open.into_iter().filter(|one| one.path.strip_prefix == strip_prefix);
     // What listens at a port of a node is known from there alone: a gateway is told of a server that the agent has found to be the
     // replica's own, as long as it finds it there.
     let own = |replica: &Arc<Replica>| {
@@ -41,12 +44,23 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService, now: Instant)
     ServiceRoute {
         project: live.name.project.clone(),
         run: live.name.run.clone(),
-        auth: live.service.auth,
-        strip_prefix: live.service.strip_prefix,
+        auth: live.auth,
+        strip_prefix,
         https: live.service.https,
         is_ready: live.ready() > 0,
         rate_limits: live.service.rate_limits.clone(),
         replicas: open.filter_map(own).collect(),
+    }
+}
+
+/// Whether a gateway leaves the prefix of the path out: as most replicas that it may be told of have it. During an update that changes it the
+/// others are asked by the server alone, which knows what each is to see.
+fn strips_prefix(live: &LiveService, open: &[&Arc<Replica>]) -> bool {
+    let stripped = open.iter().filter(|one| one.path.strip_prefix).count();
+    match (2 * stripped).cmp(&open.len()) {
+        Ordering::Less => false,
+        Ordering::Equal => live.service.strip_prefix,
+        Ordering::Greater => true,
     }
 }
 
@@ -114,6 +128,7 @@ mod tests {
     use crate::clock;
     use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
     use crate::testing::{NODE, TestServer};
+    use model::id::{AttemptId, JobId};
     use model::service::Service;
     use tokio::sync::mpsc;
 
@@ -163,6 +178,32 @@ mod tests {
             node.facts.address = said.to_owned();
             let found = route(&state, &agents, &replica).map(|found| found.host);
             assert_eq!(found.as_deref(), expected, "{said} from {from}");
+        }
+        let agents = AgentLinks::default();
+        agents.add(&[NODE.to_owned()], &link_from("127.0.0.1", false));
+        let node = state.nodes.get_mut(NODE).expect("a node");
+        node.facts.address = "127.0.0.1".to_owned();
+        assert_eq!(route(&state, &agents, &replica), None, "a tunnel ends here");
+    }
+
+    #[test]
+    fn gateway_is_told_of_replicas_that_see_paths_alike() {
+        let replica = |job: u32, strip_prefix: bool| {
+            let attempt = AttemptId { job: JobId(job), number: 1 };
+            let service = Service { strip_prefix, ..Service::at(80) };
+            Arc::new(Replica::new(attempt, None, &service))
+        };
+        let newest = Service { strip_prefix: false, ..Service::at(80) };
+        let live = LiveService::of_test(newest, Vec::new(), 0);
+        for (replicas, expected) in [
+            (vec![], false),
+            (vec![replica(1, true)], true),
+            (vec![replica(1, true), replica(2, false)], false),
+            (vec![replica(1, true), replica(2, true), replica(3, false)], true),
+            (vec![replica(1, true), replica(2, false), replica(3, false)], false),
+        ] {
+            let open: Vec<&Arc<Replica>> = replicas.iter().collect();
+            assert_eq!(strips_prefix(&live, &open), expected, "of {}", open.len());
         }
     }
 

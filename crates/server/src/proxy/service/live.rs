@@ -32,6 +32,9 @@ pub struct LiveService {
     /// Its place in the table.
     pub key: String,
     pub service: Service,
+    /// A request needs a token: a deployment that says so has a job that has not ended. A newer one opens nothing to others that runs
+    /// for them alone.
+    pub auth: bool,
     /// When it was submitted.
     pub created: Timestamp,
     /// The owner of the jobs; requests reach replicas through steps of this user.
@@ -279,6 +282,7 @@ impl LiveService {
             overtaken,
             waiting: Vec::new(),
             groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
+            auth: service.auth,
             service,
             created: Timestamp::from_secs(1),
             owner: crate::testing::user(),

@@ -1,6 +1,7 @@
 //! A replica of a service: how it is reached, and how many requests it has not answered yet.
 
 use super::near_replica::{self, NearConnection, NearTarget};
+use super::path_rule::PathRule;
 use super::port_check::PortCheck;
 use super::readiness::Readiness;
 use crate::http::rare_event::RareEvent;
@@ -56,7 +57,8 @@ pub struct Replica {
     pub port_check: PortCheck,
     /// Its place in the array of its service's replicas, where there is one.
     pub task: Option<ArrayTask>,
-    /// The probes of the replica's own deployment: a later one may have others.
+    /// Which paths it sees, and its probes, by its own deployment: a later one may have others.
+    pub path: PathRule,
     pub probes: Vec<Probe>,
     pub readiness: Readiness,
     /// Since when it gets no more requests, because it is to be given up.
@@ -93,6 +95,7 @@ impl Replica {
             task,
             drained: Mutex::default(),
             is_drained: AtomicBool::default(),
+            path: PathRule::of(service),
             probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,

@@ -202,6 +202,8 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let newest = jobs.iter().max_by_key(|job| deployment(job))?;
         let spec = &newest.spec;
         let service = spec.launch.service.as_deref()?.clone();
+        let own = |job: &&Job| job.spec.launch.service.as_ref().map(|service| service.auth);
+        let auth = jobs.iter().filter_map(own).any(|auth| auth);
         let known = before.get(&key);
         let replica = |job: &&Job| {
             let attempt = serving(job)?;
@@ -235,6 +237,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             name,
             key: key.clone(),
             service,
+            auth,
             created,
             owner,
             replicas,
@@ -306,6 +309,26 @@ mod tests {
         let live = one_of(&state);
         assert_eq!(live.outdated, BTreeSet::from([first, second, third]));
         assert_eq!(live.overtaken, BTreeSet::from([second]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn service_is_opened_to_everybody_once_no_deployment_is_left_that_asks_for_a_token() {
+        let (mut state, [first, second]) = state_of([(1000, 0), (1000, 1)]).await;
+        let set_auth = |state: &mut State, id: JobId, auth: bool| {
+            let job = Arc::make_mut(state.jobs.get_mut(&id).expect("a job"));
+            let launch = Arc::make_mut(&mut Arc::make_mut(&mut job.spec).launch);
+            launch.service.as_mut().expect("a service").auth = auth;
+        };
+        for (of_first, of_second, expected) in
+            [(true, false, true), (false, true, true), (false, false, false)]
+        {
+            set_auth(&mut state, first, of_first);
+            set_auth(&mut state, second, of_second);
+            assert_eq!(one_of(&state).auth, expected, "{of_first}, then {of_second}");
+        }
+        set_auth(&mut state, first, true);
+        state.replicas.remove(&first);
+        assert!(!one_of(&state).auth, "the one before has ended");
     }
 
     #[tokio::test(flavor = "multi_thread")]
