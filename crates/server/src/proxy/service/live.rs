@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// The place of a service in the table, as it is in a path.
 pub fn key(project: &str, run: &str) -> String {
@@ -172,6 +173,12 @@ impl LiveService {
     /// How many replicas take requests.
     pub fn ready(&self) -> usize {
         self.replicas.iter().filter(|replica| self.is_serving(replica)).count()
+    }
+
+    /// How long the first probes of its replicas may take.
+    pub fn first_probes_timeout(&self) -> Duration {
+        let timeouts = self.replicas.iter().flat_map(|one| &one.probes).map(|one| one.timeout_s);
+        Duration::from_secs(timeouts.max().unwrap_or_default().into())
     }
 
     /// Whether a replica is to get requests. A router is once each group of its workers has one that it knows.

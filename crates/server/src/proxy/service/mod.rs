@@ -78,7 +78,7 @@ const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(50);
 /// How long a request waits where all replicas have as many as they may.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long after the start of the server a request waits for nodes to connect.
+/// How long after the start of the server a request waits for nodes to connect, beside the first probes of its replicas.
 const NODES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long gateways may take to learn that a replica gets no more requests.
@@ -290,7 +290,8 @@ impl FirstReplica {
         let until = if scale.is_some() {
             Instant::now() + FIRST_REPLICA_TIMEOUT
         } else if live.created < shared.setup.started {
-            services.started + NODES_TIMEOUT
+            let wait = NODES_TIMEOUT + live.first_probes_timeout();
+            services.started + wait.min(FIRST_REPLICA_TIMEOUT)
         } else {
             services.started
         };
