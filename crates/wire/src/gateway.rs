@@ -89,6 +89,9 @@ pub struct ReplicaRoute {
     /// The address of its node.
     pub host: String,
     pub port: u16,
+    /// The inodes of its server's sockets, where the address is one of loopback: the gateway looks itself whether one of them listens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<u64>,
 }
 
 /// A token by its hash.

@@ -1,5 +1,6 @@
 //! The messages between agent and server, on channel 0 of the frames.
 
+use crate::forward::OwnServer;
 use crate::order::SignedOrder;
 use crate::report::Report;
 use crate::stream::StreamKind;
@@ -97,6 +98,25 @@ pub enum ToServer {
         #[serde(flatten)]
         used: LiveUsage,
     },
+    /// The answer to `FindServer`.
+    ServerFound {
+        #[serde(rename = "ask")]
+        request: u64,
+        #[serde(flatten)]
+        found: ServerAtPort,
+    },
+}
+
+/// Who listens at a port of a node's `localhost`, as the node's kernel says. It is the word of the agent: nothing that runs as the job's
+/// user had a part in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerAtPort {
+    /// The job's user listens there, and no other user does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub listens: bool,
+    /// The server that a process of the attempt's group has there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<OwnServer>,
 }
 
 /// Which order an agent did not take, as far as it matters to the server.
@@ -155,6 +175,14 @@ pub enum ToAgent {
         request: u64,
         node: String,
         attempt: AttemptId,
+    },
+    /// Asks who listens at a port of the node that this attempt's service has. Sent to agents whose hello says that they answer it.
+    FindServer {
+        #[serde(rename = "ask")]
+        request: u64,
+        node: String,
+        attempt: AttemptId,
+        port: u16,
     },
     /// The configuration changed: the policies anew.
     Policies(BTreeMap<String, NodePolicy>),
@@ -264,6 +292,9 @@ pub struct Hello {
     /// services in its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_stack: Option<String>,
+    /// The agent answers who listens at a port of one of its jobs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finds_servers: bool,
 }
 
 /// The most renewals that an agent keeps, and that a server looks at.

@@ -1,7 +1,8 @@
 //! The agent process. This file has its state: its nodes, their attempts, and what the server is told of them. `run` sets it up
 //! and dials the server, `adoption` takes over what an earlier agent left, `session` serves one connection, `orders` carries out
 //! orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
-//! `supervisor_events` takes what they report, `health` checks the nodes, `spot_notice` hears that the machine is taken back.
+//! `supervisor_events` takes what they report, `health` checks the nodes, `spot_notice` hears that the machine is taken back,
+//! `server_finder` looks who listens at the ports of services.
 
 mod adoption;
 pub(crate) mod backoff;
@@ -16,6 +17,7 @@ mod orders;
 mod reboot;
 mod requests;
 mod run;
+mod server_finder;
 mod session;
 mod spot_notice;
 mod supervisor_connection;
@@ -48,6 +50,7 @@ use model::node::{NodeConfig, NodeFacts};
 use model::run::ExitStatus;
 use model::time::Timestamp;
 pub use run::{AgentConfig, has_joined, run};
+use server_finder::ServerFinder;
 use spot_notice::SpotWatch;
 pub use spot_notice::{SpotCloud, SpotConfig};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -145,6 +148,7 @@ pub(crate) struct Agent {
     energy: EnergyMeter,
     layout: DeviceLayout,
     spot: SpotWatch,
+    servers: ServerFinder,
     machine: Machine,
     /// What the machine has for each of its nodes.
     hardware: BTreeMap<String, NodeConfig>,
@@ -197,6 +201,7 @@ impl Agent {
             energy: EnergyMeter::new(),
             layout: DeviceLayout::of(&machine),
             spot: SpotWatch::none(),
+            servers: ServerFinder::new(),
             machine,
             hardware,
             gres_of,

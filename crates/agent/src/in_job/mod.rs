@@ -5,7 +5,7 @@
 mod agent_socket;
 mod forward;
 mod forward_policy;
-mod port_owner;
+pub(crate) mod port_owner;
 mod receive_file;
 mod sftp;
 mod ssh_relay;

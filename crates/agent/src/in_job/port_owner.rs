@@ -10,7 +10,7 @@ use model::listening_socket::{self, ListeningSocket};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Mutex;
 use wire::forward::{OwnServer, SERVER_SOCKETS_MAX};
@@ -80,11 +80,9 @@ impl PortOwners {
         found.iter().all(is_own) && found.iter().any(|socket| checked.contains(socket))
     }
 
-    /// The job's server whose sockets were found at an address. One of several may have the connections to this address alone.
+    /// The job's server whose sockets were found at an address.
     pub fn own_server(&self, address: SocketAddr, sockets: &[ListeningSocket]) -> OwnServer {
-        let first = sockets.first().map(|socket| socket.address);
-        let is_one = sockets.iter().all(|socket| Some(socket.address) == first);
-        let address = first.filter(|_| is_one).unwrap_or_else(|| address.ip());
+        let address = common_address(address, sockets);
         let inodes = sockets.iter().map(|socket| socket.inode);
         let known = self.known.lock().expect("no panic with the sockets held");
         let of_job = inodes.clone().filter(|inode| known.contains(inode));
@@ -125,7 +123,14 @@ fn is_admitted(inodes: &HashSet<u64>, held: &[(u64, Membership)]) -> bool {
     })
 }
 
-fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
+/// Where a server listens whose sockets were found at an address. One of several may have the connections to this address alone.
+pub fn common_address(asked: SocketAddr, sockets: &[ListeningSocket]) -> IpAddr {
+    let first = sockets.first().map(|socket| socket.address);
+    let is_one = sockets.iter().all(|socket| Some(socket.address) == first);
+    first.filter(|_| is_one).unwrap_or_else(|| asked.ip())
+}
+
+pub fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
     listening_socket::at(address, |list| {
         Ok(BufReader::with_capacity(LIST_BYTES, File::open(list)?))
     })
@@ -157,7 +162,7 @@ fn held_by_processes(
 }
 
 /// The inode of a descriptor that leads to `socket:[INODE]`.
-fn socket_inode(link: &Path) -> Option<u64> {
+pub fn socket_inode(link: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 

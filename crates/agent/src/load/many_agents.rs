@@ -196,10 +196,16 @@ impl QuietAgent {
             let (version, more) = (PROTOCOL, !nodes.is_empty());
             let program = "many agents".to_owned();
             let (renewals, takes_bytes) = (Vec::new(), true);
-            let nodes = part;
-            let network_stack = None;
-            let hello =
-                Hello { version, program, nodes, more, renewals, takes_bytes, network_stack };
+            let hello = Hello {
+                version,
+                program,
+                nodes: part,
+                more,
+                renewals,
+                takes_bytes,
+                network_stack: None,
+                finds_servers: false,
+            };
             link.send(&ToServer::Hello(hello))?;
         }
         link.flush().await?;

@@ -298,6 +298,12 @@ impl AttemptGroups {
         Ok((used, paths))
     }
 
+    /// The living processes of the attempt.
+    pub fn pids(&self) -> Result<Vec<i32>, AgentError> {
+        let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
+        Ok(JobGroup::open(&hierarchy, &group_name(self.attempt))?.pids()?)
+    }
+
     /// Moves a login's process into the attempt's group. Returns the namespaces that the process must enter itself.
     pub fn adopt(&self, pid: i32) -> Result<Vec<OwnedFd>, AgentError> {
         let namespaces = match (self.is_private, self.supervisor) {

@@ -113,6 +113,7 @@ impl FakeServer {
                 renewals: Vec::new(),
                 takes_bytes: false,
                 network_stack: None,
+                finds_servers: false,
             };
             let mut link =
                 FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };

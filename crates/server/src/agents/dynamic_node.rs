@@ -208,6 +208,7 @@ mod tests {
                 since: clock::now(),
                 takes_bytes: true,
                 is_near: false,
+                finds_servers: false,
             },
             outbox,
             data: mpsc::channel(1).0,

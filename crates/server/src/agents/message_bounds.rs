@@ -3,6 +3,7 @@
 
 use model::bounds::{self, Bound};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
+use wire::forward::SERVER_SOCKETS_MAX;
 use wire::link::{PassedFrom, RENEWALS_MAX, ToServer};
 use wire::report::ReportEvent;
 
@@ -162,6 +163,12 @@ impl Cuts {
                 self.list(&mut used.load.gpus, bounds::NODE_DEVICES);
                 let gpus = used.load.gpus.iter_mut();
                 gpus.for_each(|gpu| self.list(&mut gpu.readings, bounds::USAGE_SAMPLES));
+            }
+            ToServer::ServerFound { found, .. } => {
+                if let Some(server) = &mut found.server {
+                    self.lists += usize::from(server.sockets.len() > SERVER_SOCKETS_MAX);
+                    server.sockets.truncate(SERVER_SOCKETS_MAX);
+                }
             }
             // A token and a certificate request have a frame of their own size.
             // The size of a frame bounds a certificate request.

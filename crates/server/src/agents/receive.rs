@@ -166,6 +166,10 @@ impl LinkReceiver<'_> {
                 self.shared.agents.usage.answered(self.link, ask, used);
                 Ok(())
             }
+            ToServer::ServerFound { request: ask, found } => {
+                self.shared.agents.servers.answered(self.link, ask, found);
+                Ok(())
+            }
             ToServer::Renew { certificate_request } => {
                 // Another agent may have taken over some of its nodes.
                 let own =
@@ -345,7 +349,9 @@ mod tests {
             let (cut, shutdown) = (Arc::default(), Arc::default());
             let build = AgentBuild { program: "sluice".into(), protocol: 1 };
             let (address, takes_bytes) = ([192, 0, 2, last].into(), true);
-            let peer = LinkPeer { address, build, since: begun, takes_bytes, is_near: false };
+            let (is_near, finds_servers) = (false, false);
+            let peer =
+                LinkPeer { address, build, since: begun, takes_bytes, is_near, finds_servers };
             let fingerprint = "one".into();
             let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
             server.shared.agents.add(&own, &link);
@@ -388,8 +394,16 @@ mod tests {
         let renewals = vec![renewal; 100];
         let (nodes, more, takes_bytes) = (vec![node], false, true);
         let network_stack = Some(long.clone());
-        let hello =
-            Hello { version: 1, program: long, nodes, more, renewals, takes_bytes, network_stack };
+        let hello = Hello {
+            version: 1,
+            program: long,
+            nodes,
+            more,
+            renewals,
+            takes_bytes,
+            network_stack,
+            finds_servers: true,
+        };
         let mut message = ToServer::Hello(hello);
         assert!(message_bounds::cut_to_bounds("a test", &mut message).is_some());
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };

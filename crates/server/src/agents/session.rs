@@ -279,9 +279,10 @@ pub(super) async fn serve(
     let cut = Arc::new(Notify::new());
     let shutdown = Arc::new(LinkShutdown::default());
     let build = AgentBuild { program: version_of(&hello.program).into(), protocol: hello.version };
-    let (since, takes_bytes) = (clock::now(), hello.takes_bytes);
+    let Hello { takes_bytes, finds_servers, .. } = hello;
     let is_near = is_near(shared.setup.network_stack.as_deref(), &hello, address);
-    let peer = LinkPeer { address, build, since, takes_bytes, is_near };
+    let since = clock::now();
+    let peer = LinkPeer { address, build, since, takes_bytes, is_near, finds_servers };
     let link = Link {
         number,
         fingerprint: fingerprint.into(),
@@ -502,6 +503,7 @@ mod tests {
             renewals: Vec::new(),
             takes_bytes: true,
             network_stack: None,
+            finds_servers: false,
         }
     }
 
@@ -513,7 +515,8 @@ mod tests {
         let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
         let build = AgentBuild { program: "sluice".into(), protocol: wire::version::PROTOCOL };
         let (address, since) = ([127, 0, 0, 1].into(), clock::now());
-        let peer = LinkPeer { address, build, since, takes_bytes: true, is_near: false };
+        let (takes_bytes, is_near, finds_servers) = (true, false, false);
+        let peer = LinkPeer { address, build, since, takes_bytes, is_near, finds_servers };
         let fingerprint = "certificate".into();
         let link = Link { number: 1, fingerprint, peer, outbox, data, cut, shutdown };
         server.journal.fail_write_at(1);

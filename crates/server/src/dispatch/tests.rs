@@ -80,7 +80,8 @@ fn connect_agent(server: &TestServer, number: u64, takes_bytes: bool) -> mpsc::R
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
     let build = AgentBuild { program: "sluice".into(), protocol: 1 };
     let (address, since) = ([127, 0, 0, 1].into(), clock::now());
-    let peer = LinkPeer { address, build, since, takes_bytes, is_near: false };
+    let (is_near, finds_servers) = (false, false);
+    let peer = LinkPeer { address, build, since, takes_bytes, is_near, finds_servers };
     let fingerprint = "certificate".into();
     let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
     server.shared.agents.add(&[NODE.into()], &link);

@@ -6,6 +6,7 @@ use super::routes::RoutedReplica;
 use crate::per_user::{Counts, UserCounts};
 use crate::proxy::kept_connections::{self, KeptConnections};
 use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::service::near_replica::look_up;
 use crate::rate_limit::{LineRates, RateLimit};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
@@ -149,12 +150,31 @@ async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStre
     let found: Vec<SocketAddr> = found.filter(|at| may_be(at.ip())).collect();
     let mut why = "it has no address of a node".to_owned();
     for address in found {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => why = format!("{address}: {error}"),
+        let stream = match TcpStream::connect(address).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                why = format!("{address}: {error}");
+                continue;
+            }
+        };
+        if listens_on(address, &replica.route.sockets).await {
+            return Ok(stream);
         }
+        why = format!("{address}: its server has ended");
     }
     Err(why)
+}
+
+/// Whether one of a replica's sockets listens at an address of loopback, and no other user does: there a server listens that is for its own
+/// machine alone, and the port may have been taken since the server looked. What listens at other addresses of other machines is not seen
+/// from here.
+async fn listens_on(address: SocketAddr, sockets: &[u64]) -> bool {
+    if sockets.is_empty() || !address.ip().is_loopback() {
+        return true;
+    }
+    let found = look_up(address).await.unwrap_or_default();
+    let own = found.iter().find(|socket| sockets.contains(&socket.inode));
+    own.is_some_and(|own| found.iter().all(|socket| socket.uid == own.uid))
 }
 
 /// The server has judged whose the connections to an address are, and those to a name's addresses of IPv4: at one of IPv6 another user may
@@ -188,7 +208,8 @@ mod tests {
         let server = ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None, token };
         let [one, other] = [1, 2].map(|job| {
             let attempt = AttemptId { job: JobId(job), number: 1 };
-            RoutedReplica::new(ReplicaRoute { attempt, host: "127.0.0.1".into(), port })
+            let (host, sockets) = ("127.0.0.1".into(), Vec::new());
+            RoutedReplica::new(ReplicaRoute { attempt, host, port, sockets })
         });
         let connections = ReplicaConnections::new(2);
         let connect = async |service: &str, replica: &RoutedReplica| {
@@ -211,6 +232,18 @@ mod tests {
         assert!(connect("a", &one).await.is_some());
     }
 
+    #[tokio::test]
+    async fn port_of_loopback_is_a_replicas_while_one_of_its_sockets_listens() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let own = [look_up(address).await.expect("the lists")[0].inode];
+        assert!(listens_on(address, &own).await);
+        assert!(!listens_on(address, &[own[0] + 1]).await, "another has the port");
+        assert!(listens_on(address, &[]).await, "an earlier server says none");
+        drop(listener);
+        assert!(!listens_on(address, &own).await);
+    }
+
     #[test]
     fn names_addresses_of_ipv6_are_no_replicas() {
         for (host, address, expected) in [
@@ -227,7 +260,7 @@ mod tests {
 
     fn route(host: &str, port: u16) -> ReplicaRoute {
         let attempt = AttemptId { job: JobId(1), number: 1 };
-        ReplicaRoute { attempt, host: host.to_owned(), port }
+        ReplicaRoute { attempt, host: host.to_owned(), port, sockets: Vec::new() }
     }
 
     #[test]

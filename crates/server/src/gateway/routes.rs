@@ -6,7 +6,7 @@ use crate::proxy::service::request_rate::RequestRates;
 use crate::shared::service_counts::{ServiceCount, ServiceName, ServiceValues};
 use model::id::AttemptId;
 use model::time::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -171,7 +171,7 @@ impl Routes {
     fn next_service(
         &self,
         before: Option<&Arc<RoutedService>>,
-        route: ServiceRoute,
+        mut route: ServiceRoute,
         is_settled: bool,
     ) -> RoutedService {
         let known: Vec<Arc<RoutedReplica>> =
@@ -183,8 +183,10 @@ impl Routes {
             found.unwrap_or_else(new)
         };
         let mut replicas: Vec<Arc<RoutedReplica>> = route.replicas.iter().map(of_route).collect();
-        if replicas.is_empty() && !is_settled {
-            replicas = before.map(|before| before.replicas.clone()).unwrap_or_default();
+        if let Some(before) = before.filter(|_| replicas.is_empty() && !is_settled) {
+            replicas.clone_from(&before.replicas);
+            // They see the paths that they did.
+            route.strip_prefix = before.route.strip_prefix;
         }
         let is_left = |one: &Arc<RoutedReplica>| {
             let stays = replicas.iter().any(|other| other.route == one.route);
@@ -212,11 +214,14 @@ impl Routes {
     /// What is reported, and counted anew from now on.
     pub fn take_loads(&self) -> Vec<ServiceLoad> {
         let load = |service: &Arc<RoutedService>| {
-            let count = |one: &Arc<RoutedReplica>| {
-                let outstanding = u32::try_from(one.pool.outstanding()).unwrap_or(u32::MAX);
-                (one.route.attempt, outstanding)
-            };
-            let outstanding = service.all().map(count).filter(|(_, count)| *count > 0).collect();
+            // A replica whose server has started anew has requests by its route of before, and by that of now.
+            let mut outstanding: BTreeMap<AttemptId, u32> = BTreeMap::new();
+            for one in service.all().filter(|one| one.pool.outstanding() > 0) {
+                let count = u32::try_from(one.pool.outstanding()).unwrap_or(u32::MAX);
+                let all = outstanding.entry(one.route.attempt).or_default();
+                *all = all.saturating_add(count);
+            }
+            let outstanding = outstanding.into_iter().collect();
             ServiceLoad {
                 project: service.route.project.clone(),
                 run: service.route.run.clone(),
@@ -249,6 +254,7 @@ mod tests {
             attempt: AttemptId { job: JobId(*job), number: 1 },
             host: "n1".into(),
             port: 80,
+            sockets: Vec::new(),
         };
         let service = ServiceRoute {
             project: "main".into(),
@@ -285,6 +291,34 @@ mod tests {
         assert!(second.take_loads().is_empty());
         let same = &second.service("main/web").expect("a service").replicas[0].pool;
         assert!(Arc::ptr_eq(same, &first.service("main/web").expect("one").replicas[1].pool));
+    }
+
+    #[test]
+    fn replica_whose_server_has_started_anew_is_reported_with_all_its_requests() {
+        let mut said = answer(true, &[1]);
+        let first = Routes::default().after(said.clone());
+        let of =
+            |routes: &Routes| routes.service("main/web").expect("a service").replicas[0].clone();
+        let _before = of(&first).pool.enter();
+        said.services[0].replicas[0].sockets = vec![8];
+        let second = first.after(said);
+        let _now = of(&second).pool.enter();
+        assert_eq!(second.take_loads()[0].outstanding, [(of(&second).route.attempt, 2)]);
+    }
+
+    #[test]
+    fn replicas_that_stay_while_the_server_does_not_know_them_see_the_paths_of_before() {
+        let known = Routes::default().after(answer(true, &[1]));
+        let newer = |is_settled, replicas: &[u32]| {
+            let mut said = answer(is_settled, replicas);
+            said.services[0].strip_prefix = false;
+            let routes = known.after(said);
+            let service = routes.service("main/web").expect("a service").clone();
+            (service.replicas.len(), service.route.strip_prefix)
+        };
+        assert_eq!(newer(false, &[]), (1, true));
+        assert_eq!(newer(false, &[2]), (1, false));
+        assert_eq!(newer(true, &[]), (0, false));
     }
 
     #[test]

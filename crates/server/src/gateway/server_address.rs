@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn loopback_of_another_machine_is_no_route() {
         let attempt = AttemptId { job: JobId(1), number: 1 };
-        let replica = |host: &str| ReplicaRoute { attempt, host: host.into(), port: 80 };
+        let replica =
+            |host: &str| ReplicaRoute { attempt, host: host.into(), port: 80, sockets: Vec::new() };
         let service = ServiceRoute {
             project: "main".into(),
             run: "web".into(),

@@ -1,8 +1,8 @@
 //! The links to the agents that are connected: how orders, policies and streams reach a node.
 
+use crate::shared::agent_queries::AgentQueries;
 use crate::shared::agent_streams::{Data, LinkSender, StreamReader, StreamTable, StreamWriter};
 use crate::shared::link_shutdown::LinkShutdown;
-use crate::shared::usage_queries::UsageQueries;
 use model::id::AttemptId;
 use model::load::LiveUsage;
 use model::time::Timestamp;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use wire::link::{NODES_PER_MESSAGE, NodePolicy, ToAgent};
+use wire::link::{NODES_PER_MESSAGE, NodePolicy, ServerAtPort, ToAgent};
 use wire::order::SignedOrder;
 use wire::stream::StreamKind;
 
@@ -37,7 +37,8 @@ pub struct AgentLinks {
     live: Mutex<LiveLinks>,
     next_link: AtomicU64,
     pub streams: Arc<StreamTable>,
-    pub usage: UsageQueries,
+    pub usage: AgentQueries<LiveUsage>,
+    pub servers: AgentQueries<ServerAtPort>,
 }
 
 /// One agent's connection. An agent that speaks for several nodes has one link for all of them.
@@ -67,6 +68,8 @@ pub struct LinkPeer {
     pub takes_bytes: bool,
     /// It shares the server's loopback addresses, and so do its jobs without a container.
     pub is_near: bool,
+    /// It answers who listens at a port.
+    pub finds_servers: bool,
 }
 
 impl AgentLinks {
@@ -222,7 +225,25 @@ impl AgentLinks {
     pub async fn usage(&self, node: &str, attempt: AttemptId) -> LiveUsage {
         let link = self.links().get(node).map(|link| (link.number, link.outbox.clone()));
         let Some((number, outbox)) = link else { return LiveUsage::default() };
-        self.usage.ask(number, &outbox, node, attempt).await
+        let question = |request| ToAgent::Measure { request, node: node.to_owned(), attempt };
+        self.usage.ask(number, &outbox, question).await.unwrap_or_default()
+    }
+
+    /// Asks a node who listens at a port of an attempt's service; `None` if it does not answer in time, or is of an earlier release.
+    pub async fn server_at_port(
+        &self,
+        node: &str,
+        attempt: AttemptId,
+        port: u16,
+    ) -> Option<ServerAtPort> {
+        let (number, outbox) = {
+            let links = self.links();
+            let link = links.get(node).filter(|link| link.peer.finds_servers)?;
+            (link.number, link.outbox.clone())
+        };
+        let node = node.to_owned();
+        let question = |request| ToAgent::FindServer { request, node, attempt, port };
+        self.servers.ask(number, &outbox, question).await
     }
 
     /// Closes every link in due form, within a bound.
@@ -257,6 +278,7 @@ mod tests {
             since: Timestamp(0),
             takes_bytes: true,
             is_near: false,
+            finds_servers: false,
         };
         (Link { number, fingerprint, peer, outbox, data, cut, shutdown }, inbox)
     }

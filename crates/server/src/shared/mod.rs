@@ -2,7 +2,7 @@
 //!
 //! - The state and its threads: `state_lock`, `writer_queue`, `books_queue`, `dispatch_queue`, `planner_signal`, `forecast_queue`,
 //!   `log_queue`, `mail_queue`; who waits for a commit: `commit_watch`, `change_log`; other servers: `server_list`.
-//! - Agents: `agent_links`, `agent_streams`, `agent_rates`, `left_hosts`, `link_shutdown`, `health_reports`, `usage_queries`, `live_loads`, `relayed_series`.
+//! - Agents: `agent_links`, `agent_queries`, `agent_streams`, `agent_rates`, `left_hosts`, `link_shutdown`, `health_reports`, `live_loads`, `relayed_series`.
 //! - Steps: `step_queue`, `step_launches`. Machines on demand: `source_status`.
 //! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
 //! - Runs and services: `run_texts`, `uploads`, `probe_streaks`, `service_counts`, `gateways`.
@@ -14,6 +14,7 @@
 //! `error`, `per_user`, `rate_limit`, `user_shares` and its own files, so that everything else may import it.
 
 pub mod agent_links;
+pub mod agent_queries;
 pub mod agent_rates;
 pub mod agent_streams;
 pub mod books_queue;
@@ -54,7 +55,6 @@ pub mod step_queue;
 pub mod token_uses;
 pub mod totals;
 pub mod uploads;
-pub mod usage_queries;
 pub mod web_sessions;
 pub mod writer_queue;
 

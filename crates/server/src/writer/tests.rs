@@ -80,7 +80,8 @@ async fn commit_that_the_disk_has_after_all_is_booked_and_its_nodes_say_hello_ag
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
     let build = AgentBuild { program: "sluice".into(), protocol: 1 };
     let (address, since) = ([127, 0, 0, 1].into(), clock::now());
-    let peer = LinkPeer { address, build, since, takes_bytes: true, is_near: false };
+    let (takes_bytes, is_near, finds_servers) = (true, false, false);
+    let peer = LinkPeer { address, build, since, takes_bytes, is_near, finds_servers };
     let fingerprint = "certificate".into();
     let link = Link { number: 1, fingerprint, peer, outbox, data, cut: cut.clone(), shutdown };
     server.shared.agents.add(&[NODE.into()], &link);

@@ -135,6 +135,7 @@ impl Agent {
             renewals: Vec::new(),
             takes_bytes: true,
             network_stack: None,
+            finds_servers: false,
         })
     }
 

@@ -16,14 +16,14 @@ fn token(cluster: &Cluster, options: &[&str]) -> String {
     token_of(cluster, &user_name(), options)
 }
 
-struct Gateway {
+pub struct Gateway {
     process: Child,
-    address: String,
+    pub address: String,
     dir: PathBuf,
 }
 
 impl Gateway {
-    fn start(cluster: &Cluster, options: &[&str]) -> Self {
+    pub fn start(cluster: &Cluster, options: &[&str]) -> Self {
         Self::start_as(cluster, "edge", options)
     }
 
@@ -48,13 +48,17 @@ impl Gateway {
     }
 
     /// Waits until it knows where the service listens.
-    fn await_route(&self, port: u16) {
-        let file = self.dir.join("routes.json");
-        let route = format!("\"port\":{port}");
-        until("the gateway has the route", || {
-            let text = std::fs::read_to_string(&file).unwrap_or_default();
-            text.contains(&route).then_some(())
-        });
+    pub fn await_route(&self, port: u16) {
+        until("the gateway has the route", || self.has_route(port).then_some(()));
+    }
+
+    pub fn has_route(&self, port: u16) -> bool {
+        self.routes().contains(&format!("\"port\":{port}"))
+    }
+
+    /// What it was told last.
+    pub fn routes(&self) -> String {
+        std::fs::read_to_string(self.dir.join("routes.json")).unwrap_or_default()
     }
 }
 

@@ -9,6 +9,7 @@ mod cpu_bind;
 mod environment_and_shares;
 mod event_stream;
 mod gateway;
+mod gateway_routes;
 mod het_steps;
 mod inactivity;
 mod input_output;

@@ -1,9 +1,9 @@
 //! A planned restart of the server under load: the service manager keeps the listening sockets, requests that are under way are
 //! answered, and those that come meanwhile wait for the next server. None is lost.
 
-use crate::harness::{Cluster, program};
+use crate::harness::{Cluster, TWO_NODES, program};
 use crate::load::under_load;
-use crate::services::{PAGE, answered, serving};
+use crate::services::{PAGE, answered, serve, serving};
 use crate::web_pages::address;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -108,5 +108,22 @@ fn up_planned_restart_of_the_server_loses_no_request() {
             manager.restart();
             more(100);
         }
+    });
+}
+
+/// The probes take longer than requests wait for a server's nodes.
+#[test]
+fn up_planned_restart_loses_no_request_of_a_service_whose_probes_are_patient() {
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.write("healthy", "");
+    let probe = "{type: http, url: /health, interval: 6s, ready_after: 5}";
+    let token = serve(&cluster, &format!("probes: [{probe}]"));
+    cluster.kill("server");
+    let mut manager = Manager::start(&cluster);
+    manager.line();
+    let address = address(&cluster);
+    under_load(&[(&*address, PAGE)], &token, |more| {
+        manager.restart();
+        more(100);
     });
 }

@@ -2,9 +2,10 @@
 
 use super::travels;
 use crate::file_copy::{FileCopy, FileTimes};
+use crate::forward::OwnServer;
 use crate::link::{
     Hello, JoinRequest, NodeHello, NodeSsh, PassedClient, PassedFrom, RefusedNode, RefusedOrder,
-    SpooledAttempt, ToAgent, ToServer, Welcome,
+    ServerAtPort, SpooledAttempt, ToAgent, ToServer, Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
@@ -193,12 +194,22 @@ fn messages_of_the_agent_link_keep_their_names() {
         dynamic: None,
     };
     let (program, renewals) = ("sluice 1".into(), Vec::new());
-    let (more, takes_bytes) = (false, true);
+    let (more, takes_bytes, finds_servers) = (false, true, true);
     let nodes = vec![node];
     let network_stack = Some("boot net:[1]".to_owned());
-    let hello = Hello { version: 1, program, nodes, more, renewals, takes_bytes, network_stack };
+    let hello = Hello {
+        version: 1,
+        program,
+        nodes,
+        more,
+        renewals,
+        takes_bytes,
+        network_stack,
+        finds_servers,
+    };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     assert_eq!(json["hello"]["takes_bytes"], true);
+    assert_eq!(json["hello"]["finds_servers"], true);
     assert_eq!(json["hello"]["network_stack"], "boot net:[1]");
     let earlier = r#"{"version":1,"program":"sluice 1","nodes":[]}"#;
     travels(&serde_json::from_str::<Hello>(earlier).unwrap(), earlier);
@@ -242,6 +253,18 @@ fn messages_of_the_agent_link_keep_their_names() {
         &ToServer::Measured { request: 4, used: LiveUsage::default() },
         r#"{"measured":{"ask":4,"steps":[]}}"#,
     );
+    travels(
+        &ToServer::ServerFound { request: 4, found: ServerAtPort::default() },
+        r#"{"server_found":{"ask":4}}"#,
+    );
+    let server = Some(OwnServer { address: [127, 0, 0, 1].into(), sockets: vec![7] });
+    travels(
+        &ToServer::ServerFound { request: 4, found: ServerAtPort { listens: true, server } },
+        concat!(
+            r#"{"server_found":{"ask":4,"listens":true,"#,
+            r#""server":{"address":"127.0.0.1","sockets":[7]}}}"#
+        ),
+    );
     let welcome = Welcome {
         version: 1,
         term: 2,
@@ -281,6 +304,10 @@ fn messages_of_the_agent_link_keep_their_names() {
     travels(
         &ToAgent::Measure { request: 4, node: "n1".into(), attempt: attempt() },
         r#"{"measure":{"ask":4,"node":"n1","attempt":{"job":12,"number":1}}}"#,
+    );
+    travels(
+        &ToAgent::FindServer { request: 4, node: "n1".into(), attempt: attempt(), port: 80 },
+        r#"{"find_server":{"ask":4,"node":"n1","attempt":{"job":12,"number":1},"port":80}}"#,
     );
 }
 

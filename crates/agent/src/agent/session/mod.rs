@@ -68,6 +68,7 @@ pub(super) async fn serve(
             renewals: std::mem::take(&mut renewals),
             takes_bytes: true,
             network_stack: network_stack(),
+            finds_servers: true,
         }))?;
     }
     link.flush().await?;
@@ -186,6 +187,7 @@ impl Session {
                 round = agent.exporter.next() => agent.on_exporter_round(round),
                 event = agent.health.next() => agent.on_health(event),
                 notice = agent.spot.next() => agent.on_spot_notice(notice),
+                found = agent.servers.next() => agent.outgoing.push(found),
                 () = renewal_due(self.renewal.as_ref()) => self.ask_for_certificate(agent)?,
                 _ = self.heartbeat.tick() => {
                     agent.measure_skew();
@@ -246,6 +248,9 @@ impl Session {
             }
             ToAgent::Measure { request: ask, node, attempt } => {
                 agent.measure(ask, &AttemptKey { node, attempt })
+            }
+            ToAgent::FindServer { request: ask, node, attempt, port } => {
+                agent.find_server(ask, AttemptKey { node, attempt }, port)
             }
             ToAgent::Policies(policies) => agent.set_policies(policies),
             ToAgent::Refused { why } => return Err(AgentError::Refused { why }),

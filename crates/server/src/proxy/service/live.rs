@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// The place of a service in the table, as it is in a path.
 pub fn key(project: &str, run: &str) -> String {
@@ -32,6 +33,9 @@ pub struct LiveService {
     /// Its place in the table.
     pub key: String,
     pub service: Service,
+    /// A request needs a token: a deployment that says so has a job that has not ended. A newer one opens nothing to others that runs
+    /// for them alone.
+    pub auth: bool,
     /// When it was submitted.
     pub created: Timestamp,
     /// The owner of the jobs; requests reach replicas through steps of this user.
@@ -171,6 +175,12 @@ impl LiveService {
         self.replicas.iter().filter(|replica| self.is_serving(replica)).count()
     }
 
+    /// How long the first probes of its replicas may take.
+    pub fn first_probes_timeout(&self) -> Duration {
+        let timeouts = self.replicas.iter().flat_map(|one| &one.probes).map(|one| one.timeout_s);
+        Duration::from_secs(timeouts.max().unwrap_or_default().into())
+    }
+
     /// Whether a replica is to get requests. A router is once each group of its workers has one that it knows.
     pub fn is_serving(&self, replica: &Replica) -> bool {
         let is_for_clients = match replica.role {
@@ -279,6 +289,7 @@ impl LiveService {
             overtaken,
             waiting: Vec::new(),
             groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
+            auth: service.auth,
             service,
             created: Timestamp::from_secs(1),
             owner: crate::testing::user(),

@@ -7,8 +7,8 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
-//!   `readiness`: which replicas are ready.
+//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `path_rule`: which path a replica sees; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
+//!   `readiness`: which replicas are ready; `port_check`: whether their own servers listen at their ports.
 
 pub mod answer;
 mod arrivals;
@@ -17,7 +17,9 @@ pub mod balance;
 mod gateway_routes;
 mod live;
 pub mod models;
-mod near_replica;
+pub mod near_replica;
+mod path_rule;
+mod port_check;
 mod probe;
 mod readiness;
 mod replica;
@@ -43,15 +45,16 @@ use crate::shared::gateways::Routes;
 use answer::AnswerTo;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use cluster::rights::Rights;
 use hyper::body::Body as _;
 use live::{LiveService, key};
 use model::id::AttemptId;
+use replica::Replica;
 use request_head::{
-    ServiceHost, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bad_body, bounded_body, check_head,
-    check_rate, is_safe, note_client, refused, retry_later, stalled, too_long,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, bad_body, bounded_body, check_head, check_rate,
+    is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
@@ -75,7 +78,7 @@ const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(50);
 /// How long a request waits where all replicas have as many as they may.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long after the start of the server a request waits for nodes to connect.
+/// How long after the start of the server a request waits for nodes to connect, beside the first probes of its replicas.
 const NODES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long gateways may take to learn that a replica gets no more requests.
@@ -112,7 +115,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         let (table, is_settled) =
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
         let state = shared.read();
-        let services = gateway_routes::of(&state, &shared.agents, &table);
+        let services = gateway_routes::of(&state, &shared.agents, &table, now);
         drop(state);
         gateways.set_routes(Routes { is_settled, services });
     } else {
@@ -129,6 +132,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             if replica.readiness.begin() {
                 probe::start(shared, services, live, replica);
             }
+            port_check::check(shared, replica, now);
             if replica.is_open() && !replica.is_reached() {
                 let (forwarders, owner) = (services.forwarders.clone(), live.owner.clone());
                 tokio::spawn(replica.clone().reach(shared.clone(), forwarders, owner));
@@ -186,7 +190,7 @@ pub async fn answer(
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
-    let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
+    let passed = Passed { live, prefix: &asked.prefix, rest, of_model: false, by_token };
     exchange(shared, services, &passed, request).await.0
 }
 
@@ -243,7 +247,7 @@ fn admit(
     project: &str,
     live: Option<&LiveService>,
 ) -> Result<bool, Box<Response>> {
-    if let Some(live) = live.filter(|live| !live.service.auth) {
+    if let Some(live) = live.filter(|live| !live.auth) {
         // Nobody says who asks: the connection counts as one of the service's owner.
         let is_counted = match request.extensions().get::<Peer>() {
             Some(Peer::Port { connection, .. }) => connection.identify(live.owner.uid, || false),
@@ -286,7 +290,8 @@ impl FirstReplica {
         let until = if scale.is_some() {
             Instant::now() + FIRST_REPLICA_TIMEOUT
         } else if live.created < shared.setup.started {
-            services.started + NODES_TIMEOUT
+            let wait = NODES_TIMEOUT + live.first_probes_timeout();
+            services.started + wait.min(FIRST_REPLICA_TIMEOUT)
         } else {
             services.started
         };
@@ -313,6 +318,8 @@ struct Passed<'a> {
     /// The path at which the client finds the service, with a slash at its end.
     prefix: &'a str,
     rest: &'a str,
+    /// It asks for a chat completion of the service's model.
+    of_model: bool,
     by_token: bool,
 }
 
@@ -334,7 +341,7 @@ impl Passed<'_> {
         self.live.scale.arrivals.note(Instant::now());
         let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
-        let is_whole = !self.live.service.strip_prefix || self.prefix == WHOLE_HOST;
+        let is_whole = path_rule::is_whole(self.live.service.strip_prefix, self.prefix);
         let rest = (!is_whole).then_some(self.rest);
         let uri = inner_uri(request.uri(), rest)
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
@@ -348,6 +355,8 @@ impl Passed<'_> {
         let again = is_repeatable.then(|| head.clone());
         let (body, answer_begun) = bounded_body(body, &services.limits);
         let mut outgoing = head.into_request(body);
+        // The deployment by whose rule the path is written.
+        let mut written = self.live.service.deployment;
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         // What the replica did that was tried last, where it had the request.
@@ -357,7 +366,7 @@ impl Passed<'_> {
         let mut is_current = false;
         let place_until = wait.until.max(Instant::now() + PLACE_TIMEOUT);
         let mut front: Option<Front> = None;
-        let (answer, outstanding, websocket) = loop {
+        let (answer, is_whole, outstanding, websocket) = loop {
             // A WebSocket, and a request that was at a replica already, do not wait for room; one whose connection was closed goes again
             // before those that came later.
             let may_wait = tried.is_empty() && !upgrades;
@@ -394,6 +403,10 @@ impl Passed<'_> {
             // The next one may go.
             front = None;
             let websocket = upgrades.then(|| replica.enter_websocket());
+            if replica.deployment != written {
+                *outgoing.uri_mut() = self.place(&replica, outgoing.uri())?;
+                written = replica.deployment;
+            }
             let owner = &live.owner;
             let forwarders = &services.forwarders;
             let exchange = pin!(async {
@@ -404,7 +417,7 @@ impl Passed<'_> {
             outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => {
                     answer_begun.note();
-                    break (answer, outstanding, websocket);
+                    break (answer, replica.path.is_whole(self.prefix), outstanding, websocket);
                 }
                 Err(SendFailure::NotSent(unsent)) => {
                     failure = None;
@@ -416,6 +429,7 @@ impl Passed<'_> {
                         return Err(self.failed(failure.unwrap_or_default()));
                     };
                     // Its server may have closed a connection that was kept: a new one may do.
+                    written = self.live.service.deployment;
                     if !std::mem::replace(&mut was_lost, true) {
                         outgoing = head.with(Body::empty());
                         continue;
@@ -434,6 +448,17 @@ impl Passed<'_> {
         };
         let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix: self.prefix, is_whole };
         to.pass(answer, entry).ok_or_else(|| self.failed("changed the protocol unasked"))
+    }
+
+    /// The path that a replica sees which is of another deployment than that by which the path was written.
+    fn place(&self, replica: &Replica, written: &Uri) -> Result<Uri, Box<Response>> {
+        let own = if self.of_model {
+            // One that serves no model has no path for it.
+            replica.path.completions().or_else(|| Some(written.clone()))
+        } else {
+            replica.path.rewrite(written, self.prefix, self.rest)
+        };
+        own.ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))
     }
 
     fn failed(&self, what: &str) -> Box<Response> {

@@ -2,6 +2,7 @@
 //! passed on to the service that has the model which it names. Where the model has an `eos_token`, the request gets it as one more `stop`.
 
 use super::live::LiveService;
+use super::path_rule::PathRule;
 use super::request_source::RequestSource;
 use super::table::{Services, Table};
 use super::{Passed, exchange, member};
@@ -11,7 +12,7 @@ use crate::proxy::exchange::said;
 use crate::shared::Shared;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use model::service::{ServedModel, Service};
@@ -206,14 +207,14 @@ pub async fn chat(
         let why = format!("project {project} has no service with model {model:?}");
         return said(StatusCode::NOT_FOUND, &why);
     };
-    let path = format!("{}/chat/completions", served.prefix);
-    let Ok(uri) = path.parse::<Uri>() else {
+    let Some(uri) = PathRule::of(&live.service).completions() else {
         return said(StatusCode::BAD_REQUEST, "the model's prefix cannot be read");
     };
     let host = parts.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     if let Some(host) = host.filter(|_| !parts.headers.contains_key(header::HOST)) {
         parts.headers.insert(header::HOST, host);
     }
+    let path = uri.path().to_owned();
     parts.uri = uri;
     let body = match &served.eos_token {
         None => Body::from(bytes),
@@ -232,7 +233,8 @@ pub async fn chat(
     let request = Request::from_parts(parts, body);
     let prefix = format!("{}/", Service::models_path(&project));
     let rest = path.trim_start_matches('/');
-    let passed = Passed { live: live.clone(), prefix: &prefix, rest, by_token: true };
+    let live = live.clone();
+    let passed = Passed { live, prefix: &prefix, rest, of_model: true, by_token: true };
     let (mut answer, is_of_replica) = exchange(&shared, &services, &passed, request).await;
     if is_of_replica {
         answer.extensions_mut().insert(OfReplica);

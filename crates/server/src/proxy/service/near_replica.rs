@@ -123,8 +123,9 @@ fn are_of(sockets: &[ListeningSocket], owner: u32) -> bool {
     sockets.iter().all(|socket| socket.uid == owner)
 }
 
-/// The lists are as long as all users' sockets make them: who reads them holds up nothing else.
-async fn look_up(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
+/// The sockets that listen at an address of this machine. The lists are as long as all users' sockets make them: who reads them holds up
+/// nothing else.
+pub async fn look_up(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
     spawn_blocking(move || listening_at(address)).await.map_err(io::Error::other)?
 }
 

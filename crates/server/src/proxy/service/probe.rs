@@ -1,5 +1,6 @@
 //! Probes of replicas: requests that are made again and again as long as the replica is there.
 
+use super::NODES_TIMEOUT;
 use super::live::LiveService;
 use super::replica::Replica;
 use super::table::Services;
@@ -11,11 +12,14 @@ use http_body_util::{BodyExt, Limited};
 use model::principal::Principal;
 use model::service::{Probe, ProbeMethod};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 /// How much of an answer is read, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// How often it is looked whether a node has connected.
+const NODE_LOOK: Duration = Duration::from_millis(100);
 
 /// One probe of one replica.
 struct Probing {
@@ -26,6 +30,8 @@ struct Probing {
     /// Its place among the service's.
     index: usize,
     probe: Probe,
+    /// Until when its node may take to connect.
+    nodes_until: Instant,
 }
 
 /// Begins to probe a replica.
@@ -43,6 +49,7 @@ pub fn start(
             replica: Arc::downgrade(replica),
             index,
             probe: probe.clone(),
+            nodes_until: services.started + NODES_TIMEOUT,
         };
         tokio::spawn(probing.run());
     }
@@ -50,6 +57,7 @@ pub fn start(
 
 impl Probing {
     async fn run(self) {
+        self.await_node().await;
         let interval = Duration::from_secs(self.probe.interval_s.into());
         while let Some(replica) = self.replica.upgrade() {
             let succeeded = self.succeeds(&replica).await;
@@ -59,6 +67,22 @@ impl Probing {
             }
             drop(replica);
             sleep(interval).await;
+        }
+    }
+
+    /// Waits until the agent of the replica's node is connected, which takes a moment where the server has just started: that it cannot be asked
+    /// says nothing of the replica.
+    async fn await_node(&self) {
+        while Instant::now() < self.nodes_until {
+            let node = self.replica.upgrade().and_then(|replica| {
+                let state = self.shared.read();
+                let job = state.jobs.get(&replica.attempt.job)?;
+                Some(job.allocation()?.nodes.first()?.node.clone())
+            });
+            if node.is_none_or(|node| self.shared.agents.is_connected(&node)) {
+                return;
+            }
+            sleep(NODE_LOOK).await;
         }
     }
 

@@ -14,6 +14,8 @@ struct Streak {
     /// From so many on the replica is ready.
     needed: u32,
     found: AtomicU32,
+    /// The first success is enough: there may have been as many under an earlier server.
+    is_resumed: AtomicBool,
 }
 
 impl Streak {
@@ -24,8 +26,11 @@ impl Streak {
 
 impl Readiness {
     pub fn new(probes: &[Probe]) -> Self {
-        let streak =
-            |probe: &Probe| Streak { needed: probe.ready_after, found: AtomicU32::default() };
+        let streak = |probe: &Probe| Streak {
+            needed: probe.ready_after,
+            found: AtomicU32::default(),
+            is_resumed: AtomicBool::default(),
+        };
         Self { streaks: probes.iter().map(streak).collect(), is_probed: AtomicBool::new(false) }
     }
 
@@ -34,10 +39,18 @@ impl Readiness {
         !self.streaks.is_empty() && !self.is_probed.swap(true, Relaxed)
     }
 
+    /// It may have been ready under an earlier server: where the first of its probes succeed, it is so again.
+    pub fn resume(&self) {
+        self.streaks.iter().for_each(|streak| streak.is_resumed.store(true, Relaxed));
+    }
+
     /// Notes how a probe went; whether it has succeeded often enough.
     pub fn note(&self, probe: usize, succeeded: bool) -> bool {
         let streak = &self.streaks[probe];
-        if succeeded {
+        let is_resumed = streak.is_resumed.swap(false, Relaxed);
+        if succeeded && is_resumed {
+            streak.found.store(streak.needed, Relaxed);
+        } else if succeeded {
             streak.found.fetch_add(1, Relaxed);
         } else {
             streak.found.store(0, Relaxed);
@@ -68,6 +81,11 @@ mod tests {
         assert!(readiness.note(1, true) && readiness.is_ready());
         assert_eq!(readiness.streaks(), [1, 2]);
         assert!(!readiness.note(0, false) && !readiness.is_ready(), "one failure is enough");
+        let resumed = Readiness::new(&[probe(3), probe(3)]);
+        resumed.resume();
+        assert!(!resumed.is_ready(), "nobody has probed it here");
+        assert!(resumed.note(0, true) && !resumed.is_ready(), "the other probe has not been made");
+        assert!(!resumed.note(1, false) && !resumed.note(1, true), "it counts anew");
         let unprobed = Readiness::new(&[]);
         assert!(unprobed.is_ready() && !unprobed.begin());
     }

@@ -1,6 +1,8 @@
 //! A replica of a service: how it is reached, and how many requests it has not answered yet.
 
 use super::near_replica::{self, NearConnection, NearTarget};
+use super::path_rule::PathRule;
+use super::port_check::PortCheck;
 use super::readiness::Readiness;
 use crate::http::rare_event::RareEvent;
 use crate::proxy::forwarders::Forwarders;
@@ -16,7 +18,6 @@ use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::{Probe, Service};
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -46,14 +47,18 @@ pub struct Replica {
     is_joined: AtomicBool,
     /// A router that is being told its workers.
     is_told: AtomicBool,
-    /// A connection to its port was made once by a step, which knows what is its job's: its server is up.
+    /// A connection to its port was made by a step, which knows what is its job's: its server is up. The agent may say later that nobody
+    /// listens there any more.
     is_reached: AtomicBool,
     is_reaching: AtomicBool,
-    /// Its server, as a step found it on a network that its job shares with others.
+    /// Its server, as a step found it on a network that its job shares with others: the word of its owner.
     server: Mutex<Option<OwnServer>>,
+    /// The same by the word of its node's agent.
+    pub port_check: PortCheck,
     /// Its place in the array of its service's replicas, where there is one.
     pub task: Option<ArrayTask>,
-    /// The probes of the replica's own deployment: a later one may have others.
+    /// Which paths it sees, and its probes, by its own deployment: a later one may have others.
+    pub path: PathRule,
     pub probes: Vec<Probe>,
     pub readiness: Readiness,
     /// Since when it gets no more requests, because it is to be given up.
@@ -86,9 +91,11 @@ impl Replica {
             is_reached: AtomicBool::default(),
             is_reaching: AtomicBool::default(),
             server: Mutex::default(),
+            port_check: PortCheck::default(),
             task,
             drained: Mutex::default(),
             is_drained: AtomicBool::default(),
+            path: PathRule::of(service),
             probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
@@ -128,10 +135,9 @@ impl Replica {
         self.is_reached.load(Relaxed)
     }
 
-    /// Where its server listens: at one address of its node, or at all of a family.
-    pub fn server_address(&self) -> Option<IpAddr> {
-        let server = self.server.lock().expect("no panic with the server held");
-        server.as_ref().map(|server| server.address)
+    /// Nobody listens at its port any more: its server has ended, and is looked for again.
+    pub fn note_unreached(&self) {
+        self.is_reached.store(false, Relaxed);
     }
 
     /// The inodes of its server's sockets.
@@ -153,11 +159,6 @@ impl Replica {
         }
         drop(self.connect(&shared, &forwarders, &owner).await);
         self.is_reaching.store(false, Relaxed);
-    }
-
-    #[cfg(test)]
-    pub fn set_server(&self, server: OwnServer) {
-        *self.server.lock().expect("no panic with the server held") = Some(server);
     }
 
     #[cfg(test)]

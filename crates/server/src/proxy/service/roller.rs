@@ -15,7 +15,7 @@ use cluster::command::CancelJobs;
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::run::Hold;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What becomes of a replica that waits for a place which a newer deployment is to have. The journal has whose hold it is: a server that
 /// starts anew releases what the last one held, and no hold of its owner.
@@ -24,6 +24,10 @@ const OVERTAKEN: JobChange = JobChange::Hold { by: Hold::Update };
 /// What becomes of a replica that has given its place. One that has ended meanwhile is not brought back.
 const REPLACED: JobChange =
     JobChange::Requeue(Requeue { incomplete: true, for_update: true, ..Requeue::HELD });
+
+/// How long the newer replicas must have answered in the place of an older one before that is ended: a server that takes connections and stops
+/// again at once gives its requests back.
+const STEADY_AFTER: Duration = Duration::from_secs(5);
 
 /// What is done about the jobs of a service.
 #[derive(Debug, PartialEq)]
@@ -139,12 +143,12 @@ fn job_of(replica: &Replica) -> JobRef {
     replica.task.map_or_else(|| JobRef::whole(replica.attempt.job), task_ref)
 }
 
-/// Whether a replica that gets no more requests has answered those that it had, or had its time for them.
+/// Whether a replica that gets no more requests has answered those that it had, or had its time for them, and others stand in for it.
 fn has_answered(replica: &Replica, now: Instant) -> bool {
     replica.drained_since().is_some_and(|since| {
-        let is_late = now.saturating_duration_since(since) >= DRAIN_MAX;
-        // A request that was on its way to it when it was closed has arrived by the next look.
-        since < now && replica.outstanding() == 0 || is_late
+        let drained_for = now.saturating_duration_since(since);
+        // A request that was on its way to it when it was closed has arrived by then.
+        drained_for >= STEADY_AFTER && replica.outstanding() == 0 || drained_for >= DRAIN_MAX
     })
 }
 

@@ -27,7 +27,7 @@ fn replica(job: u32, service: &Service) -> Arc<Replica> {
 fn scaled_deployment_gives_way_once_a_replica_of_the_next_is_up() {
     let (before, next) = (service(0, Some(SCALING)), service(1, Some(SCALING)));
     let (old, new) = (replica(1, &before), replica(2, &next));
-    let (start, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let (start, later) = (Instant::now(), Instant::now() + STEADY_AFTER);
     // All of the next are held.
     let held = LiveService::of_test(next.clone(), vec![old.clone()], 0);
     assert!(!gives_way(&held, start) && old.is_open());
@@ -37,6 +37,19 @@ fn scaled_deployment_gives_way_once_a_replica_of_the_next_is_up() {
     let up = LiveService::of_test(next, vec![old.clone(), new.clone()], 1);
     assert!(!gives_way(&up, start) && !old.is_open() && new.is_open());
     assert!(gives_way(&up, later));
+}
+
+#[test]
+fn replica_answers_again_where_the_server_of_the_next_has_stopped_soon() {
+    let (before, next) = (service(0, None), service(1, None));
+    let (old, news) = (replica(1, &before), [replica(2, &next), replica(3, &next)]);
+    let all = vec![old.clone(), news[0].clone(), news[1].clone()];
+    let live = LiveService::of_test(next, all, 2);
+    let start = Instant::now();
+    assert!(!gives_way(&live, start) && !old.is_open());
+    assert!(!gives_way(&live, start + STEADY_AFTER / 2), "it has answered what it had");
+    news[1].note_unreached();
+    assert!(!gives_way(&live, start + STEADY_AFTER) && old.is_open());
 }
 
 /// Replicas of a deployment that have no place: these tasks of an array.
@@ -58,7 +71,7 @@ fn each_replica_of_the_next_takes_the_place_of_one_before_it() {
     let (before, next) = (service(0, None), service(1, None));
     let (first, second) = (replica(1, &before), replica(2, &before));
     let new = replica(3, &next);
-    let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let (now, later) = (Instant::now(), Instant::now() + STEADY_AFTER);
     let queued = waiting(3, 1, &[1], Place);
     let all = vec![first.clone(), second.clone(), new.clone()];
     let mut live = LiveService::of_test(next.clone(), all, 1);
@@ -80,7 +93,7 @@ fn each_replica_of_the_next_takes_the_place_of_one_before_it() {
     let live = LiveService::of_test(next, both, 2);
     assert!(!gives_way(&live, later) && !second.is_open());
     let ended = vec![JobRef::whole(JobId(2))];
-    assert_eq!(steps(&live, later + Duration::from_secs(1)), [Step::Cancel(ended)]);
+    assert_eq!(steps(&live, later + STEADY_AFTER), [Step::Cancel(ended)]);
 }
 
 #[test]
@@ -146,7 +159,7 @@ fn update_that_a_newer_one_overtakes_leaves_it_its_places() {
         None,
         &Service { probes: vec![Default::default()], ..second.clone() },
     ));
-    let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let (now, later) = (Instant::now(), Instant::now() + STEADY_AFTER);
     let running = vec![old.clone(), middle.clone(), stuck.clone()];
     let mut live = LiveService::of_test(third.clone(), running, 0);
     let queued = waiting(5, 2, &[0, 1], Place);
@@ -188,7 +201,7 @@ fn grouped(deployment: u32, count: u32) -> Service {
 fn replicas_of_several_kinds_end_together() {
     let (before, next) = (grouped(0, 2), service(1, None));
     let (router, worker) = (replica(1, &before), replica(2, &before));
-    let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let (now, later) = (Instant::now(), Instant::now() + STEADY_AFTER);
     let new = replica(3, &next);
     let all = vec![router.clone(), worker.clone(), new.clone()];
     let mut live = LiveService::of_test(next.clone(), all, 1);
@@ -210,7 +223,7 @@ fn replicas_of_several_kinds_end_together() {
 #[test]
 fn overtaken_deployment_of_several_kinds_leaves_its_places_to_the_newest() {
     let (old, middle) = (replica(1, &grouped(0, 2)), replica(2, &grouped(1, 2)));
-    let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let (now, later) = (Instant::now(), Instant::now() + STEADY_AFTER);
     let running = vec![old.clone(), middle.clone()];
     let mut live = LiveService::of_test(grouped(2, 2), running, 0);
     assert!(steps(&live, now).is_empty());
@@ -243,7 +256,7 @@ fn overtaken_deployment_of_several_kinds_leaves_its_places_to_the_newest() {
     }
     assert!(steps(&live, settled).is_empty(), "it is drained");
     let ended = vec![JobRef::whole(JobId(2))];
-    assert_eq!(steps(&live, settled + Duration::from_secs(1)), [Step::Cancel(ended)]);
+    assert_eq!(steps(&live, settled + STEADY_AFTER), [Step::Cancel(ended)]);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::shared::service_counts::{ServiceCounts, ServiceName};
 use cluster::{Job, State};
 use model::id::AttemptId;
 use model::principal::Principal;
-use model::service::Service;
+use model::service::{Probe, Service};
+use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -119,7 +120,7 @@ impl Services {
         // Both before the state is read: what is committed from here on makes the table an older one.
         let (commit, made) = (*self.commits.borrow(), Instant::now());
         let counts = &shared.volatile.service_counts;
-        let table = table_of(&shared.read(), &known.table, counts);
+        let table = table_of(&shared.read(), &known.table, counts, shared.setup.started);
         counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
         self.note_leaving(&known.table, &table);
         *known = Known { table: Arc::new(table), commit: Some(commit), made };
@@ -161,6 +162,24 @@ fn serving(job: &Job) -> Option<AttemptId> {
     job.attempt_id().filter(|_| is_up)
 }
 
+/// Whether an attempt ran so long under an earlier server that its probes may have made it ready there.
+fn may_have_been_ready(began: Timestamp, service: &Service, started: Timestamp) -> bool {
+    let needed_s = |probe: &Probe| {
+        i64::from(probe.interval_s) * i64::from(probe.ready_after.saturating_sub(1))
+    };
+    let needed_s = service.probes.iter().map(needed_s).max().unwrap_or_default();
+    began.secs().saturating_add(needed_s) < started.secs()
+}
+
+/// The replica of an attempt that was not known.
+fn new_replica(job: &Job, attempt: AttemptId, service: &Service, started: Timestamp) -> Replica {
+    let replica = Replica::new(attempt, job.task, service);
+    if job.attempt().is_some_and(|one| may_have_been_ready(one.start, service, started)) {
+        replica.readiness.resume();
+    }
+    replica
+}
+
 /// Which deployment of its service a job belongs to.
 fn deployment(job: &Job) -> Option<u32> {
     job.spec.launch.service.as_ref().map(|service| service.deployment)
@@ -187,8 +206,9 @@ fn groups_of(jobs: &[&Job]) -> Vec<LiveGroup> {
     of_group.into_iter().map(group).collect()
 }
 
-/// The services of a state. Replicas that were known keep their connections and what they have not answered yet.
-fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
+/// The services of a state, at a server that was started at a time. Replicas that were known keep their connections and what they have
+/// not answered yet.
+fn table_of(state: &State, before: &Table, counts: &ServiceCounts, started: Timestamp) -> Table {
     let mut jobs: HashMap<String, Vec<&Job>> = HashMap::new();
     for job in state.replicas.iter().filter_map(|id| state.jobs.get(id)) {
         if !job.has_ended() {
@@ -202,6 +222,8 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let newest = jobs.iter().max_by_key(|job| deployment(job))?;
         let spec = &newest.spec;
         let service = spec.launch.service.as_deref()?.clone();
+        let own = |job: &&Job| job.spec.launch.service.as_ref().map(|service| service.auth);
+        let auth = jobs.iter().filter_map(own).any(|auth| auth);
         let known = before.get(&key);
         let replica = |job: &&Job| {
             let attempt = serving(job)?;
@@ -209,7 +231,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
                 known.replicas.iter().find(|replica| replica.attempt == attempt).cloned()
             });
             let own = job.spec.launch.service.as_deref()?;
-            Some(known.unwrap_or_else(|| Arc::new(Replica::new(attempt, job.task, own))))
+            Some(known.unwrap_or_else(|| Arc::new(new_replica(job, attempt, own, started))))
         };
         let replicas: Vec<Arc<Replica>> = jobs.iter().filter_map(replica).collect();
         let mut waiting: Vec<WaitingReplica> = jobs.iter().copied().flat_map(waiting_of).collect();
@@ -235,6 +257,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             name,
             key: key.clone(),
             service,
+            auth,
             created,
             owner,
             replicas,
@@ -286,7 +309,7 @@ mod tests {
     }
 
     fn one_of(state: &State) -> Arc<LiveService> {
-        let table = table_of(state, &Table::default(), &ServiceCounts::default());
+        let table = table_of(state, &Table::default(), &ServiceCounts::default(), Timestamp(0));
         table.get("main/web").expect("a service").clone()
     }
 
@@ -306,6 +329,37 @@ mod tests {
         let live = one_of(&state);
         assert_eq!(live.outdated, BTreeSet::from([first, second, third]));
         assert_eq!(live.overtaken, BTreeSet::from([second]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn service_is_opened_to_everybody_once_no_deployment_is_left_that_asks_for_a_token() {
+        let (mut state, [first, second]) = state_of([(1000, 0), (1000, 1)]).await;
+        let set_auth = |state: &mut State, id: JobId, auth: bool| {
+            let job = Arc::make_mut(state.jobs.get_mut(&id).expect("a job"));
+            let launch = Arc::make_mut(&mut Arc::make_mut(&mut job.spec).launch);
+            launch.service.as_mut().expect("a service").auth = auth;
+        };
+        for (of_first, of_second, expected) in
+            [(true, false, true), (false, true, true), (false, false, false)]
+        {
+            set_auth(&mut state, first, of_first);
+            set_auth(&mut state, second, of_second);
+            assert_eq!(one_of(&state).auth, expected, "{of_first}, then {of_second}");
+        }
+        set_auth(&mut state, first, true);
+        state.replicas.remove(&first);
+        assert!(!one_of(&state).auth, "the one before has ended");
+    }
+
+    #[test]
+    fn replica_may_have_been_ready_that_ran_as_long_as_its_probes_take() {
+        let probe = Probe { interval_s: 15, ready_after: 3, ..Probe::default() };
+        let service = Service { probes: vec![Probe::default(), probe], ..Service::at(80) };
+        let began = Timestamp::from_secs;
+        let started = Timestamp::from_secs(100);
+        assert!(may_have_been_ready(began(69), &service, started));
+        assert!(!may_have_been_ready(began(70), &service, started));
+        assert!(!may_have_been_ready(began(101), &Service::at(80), started), "it began later");
     }
 
     #[tokio::test(flavor = "multi_thread")]
