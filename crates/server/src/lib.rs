@@ -31,7 +31,7 @@
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration;
 //!   `configuration_check`: a start that would take nodes or partitions from jobs is refused; `store_check`: whether a stored state can
-//!   be read back; `store_move`: from files to a database and back.
+//!   be read back; `store_move`: from files to a database and back; `store_lease`: work on a database while no server leads.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -76,6 +76,7 @@ mod standby;
 mod startup;
 mod step;
 pub mod store_check;
+mod store_lease;
 pub mod store_move;
 mod task_groups;
 #[cfg(test)]

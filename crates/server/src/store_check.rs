@@ -1,11 +1,18 @@
-//! Whether a stored state can be read back whole: every checksum, every link of the chain from the newest good snapshot on, and every
-//! event. Nothing is changed in a database, which may be in use; a folder's must not be, and its unfinished last commit is cut off, as a
-//! start would.
+//! Whether a stored state can be read back whole: every checksum, every link of the chain from the newest good snapshot on, every event,
+//! the scripts and environments of the jobs, and the books, or what a database has for them. Nothing is changed in a database, which may be
+//! in use; a folder's must not be, and its unfinished last commit is cut off, as a start would.
 
 use crate::error::ServerError;
-use crate::writer::recover::{Recovered, StateDisks};
+use crate::startup::state_place;
+use crate::writer::books;
+use crate::writer::recover::{JournalPlace, Recovered, StateDisks};
+use cluster::{Job, State};
 use std::path::Path;
-use store::postgres::{self, Database, DatabaseUrl, Leader};
+use store::postgres::{self, Database, DatabaseUrl, EndedLog, Leader, PostgresFolder};
+use store::{BlobId, BlobInspection, BooksCopy, RealDisk};
+
+/// How often a database is read while a server leads that removes texts meanwhile.
+const TRIES: u32 = 3;
 
 /// What a sound state has.
 #[derive(Debug)]
@@ -17,6 +24,8 @@ pub struct StoreReport {
     pub snapshot_seq: u64,
     /// Events after the snapshot.
     pub replayed: u64,
+    /// Scripts and environments, each once.
+    pub texts: usize,
     /// Who leads, where several servers may.
     pub leader: Option<Leader>,
 }
@@ -29,7 +38,25 @@ pub fn check_folder(dir: &Path) -> Result<StoreReport, ServerError> {
     }
     let disks = StateDisks::open(dir)?;
     disks.refuse_newer()?;
-    report(disks.recover()?, None)
+    let recovered = disks.recover()?;
+    let blobs = dir.join("blobs");
+    let blobs = RealDisk::open(&blobs).map_err(ServerError::file(&blobs))?;
+    let blobs = BlobInspection::of(&blobs)?;
+    // What the commits since the last sync carry is put into the packs by the next start.
+    let mut carried = Vec::new();
+    if let JournalPlace::Files(disk) = &disks.journal {
+        let note = |texts: &[u8]| {
+            carried.extend(store::carried_ids(texts));
+            Ok(())
+        };
+        store::carried_texts(&**disk, recovered.snapshot_seq, note)?;
+    }
+    refuse_missing(&recovered.state, &blobs, |id| blobs.contains(id) || carried.contains(id))?;
+    let path = state_place::books_path(dir, false);
+    if path.exists() {
+        BooksCopy::check(&path, recovered.journal.last_seq()).map_err(ServerError::Other)?;
+    }
+    report(recovered, &blobs, None)
 }
 
 /// Checks the state in a database, also while a server leads.
@@ -37,13 +64,50 @@ pub fn check_database(url: DatabaseUrl) -> Result<StoreReport, ServerError> {
     let database = Database::new(url)
         .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
     postgres::check(&database)?;
-    let leader = Leader::read(&database)?;
-    // What this epoch's leader may write is what is read; nothing is written.
-    let recovered = StateDisks::in_database(&database, leader.epoch).recover()?;
-    report(recovered, Some(leader))
+    let mut tries = 1;
+    let (recovered, blobs, leader) = loop {
+        let leader = Leader::read(&database)?;
+        // What this epoch's leader may write is what is read; nothing is written.
+        let recovered = StateDisks::in_database(&database, leader.epoch).recover()?;
+        // Read after the state: what its jobs need was stored before.
+        let blobs = PostgresFolder::new(database.clone(), "blobs", leader.epoch);
+        let blobs = BlobInspection::of(&blobs)?;
+        match refuse_missing(&recovered.state, &blobs, |id| blobs.contains(id)) {
+            Ok(()) => break (recovered, blobs, leader),
+            // A leader may have removed the texts of jobs that ended in between.
+            Err(_) if leader.is_valid && tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    };
+    books::count_shared(&EndedLog::new(database, leader.epoch))?;
+    report(recovered, &blobs, Some(leader))
 }
 
-fn report(recovered: Recovered, leader: Option<Leader>) -> Result<StoreReport, ServerError> {
+/// Damaged bytes are no fault where no job lacks a text: a power cut leaves some in place of texts that were never acknowledged.
+fn refuse_missing(
+    state: &State,
+    blobs: &BlobInspection,
+    is_there: impl Fn(&BlobId) -> bool,
+) -> Result<(), ServerError> {
+    let Some(bad) = blobs.damaged.first().or(blobs.unfinished.as_ref()) else { return Ok(()) };
+    let lacks_text = |job: &&Job| {
+        let mut needed = job.spec.launch.blobs().into_iter().flatten();
+        needed.any(|(blob, _)| !is_there(&BlobId::from(&blob)))
+    };
+    match state.jobs.values().find(lacks_text) {
+        Some(job) => Err(ServerError::Other(format!(
+            "{} is damaged at byte {}, and a text of job {} is in no other place",
+            bad.file, bad.offset, job.id
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn report(
+    recovered: Recovered,
+    blobs: &BlobInspection,
+    leader: Option<Leader>,
+) -> Result<StoreReport, ServerError> {
     if let Some(loss) = recovered.recovery.loss {
         return Err(ServerError::Other(loss.to_string()));
     }
@@ -53,6 +117,7 @@ fn report(recovered: Recovered, leader: Option<Leader>) -> Result<StoreReport, S
         term: recovered.journal.term(),
         snapshot_seq: recovered.snapshot_seq,
         replayed: recovered.recovery.replayed,
+        texts: blobs.len(),
         leader,
     })
 }

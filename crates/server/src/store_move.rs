@@ -4,21 +4,16 @@
 use crate::auth::identity::Identity;
 use crate::error::ServerError;
 use crate::startup::state_place::{self, LOGS};
+use crate::store_lease::while_nobody_leads;
 use crate::writer::books;
 use crate::writer::recover::{JournalPlace, Recovered, StateDisks, recover_with_blobs};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use store::postgres::{
-    self, Database, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal, Taken,
-};
-use store::{BookReader, Books, Disk, LogFile, RealDisk, Snapshots};
+use store::postgres::{self, Database, DatabaseUrl, EndedLog, PostgresFolder, PostgresJournal};
+use store::{BookReader, Books, BooksCopy, Disk, LogFile, RealDisk, Snapshots};
 
-/// Who holds the lease while a state is moved: no server leads meanwhile. It is renewed as a server does: a longer one is taken
-/// for that of a clock that was set back.
+/// Who holds the lease while a state is moved.
 const HOLDER: &str = "sluice store migrate";
-const LEASE_LIFE: Duration = Duration::from_secs(2);
-const RENEW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What is copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -63,34 +58,15 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
         return Err(refused(dir, "there are no keys: name the folder of a server of the cluster"));
     }
     let identity = Identity::load_or_make(&dir.join("keys"))?.authority_fingerprint()?;
-    let session = || {
-        Database::new(url.clone())
-            .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
+    let prepare = |database: &Database| match way {
+        Direction::ToDatabase => Ok(postgres::prepare(database, &identity)?),
+        Direction::ToFiles => Ok(postgres::prepare_to_leave(database, &identity)?),
     };
-    let (database, for_lease) = (session()?, session()?);
-    match way {
-        Direction::ToDatabase => postgres::prepare(&database, &identity)?,
-        Direction::ToFiles => postgres::prepare_to_leave(&database, &identity)?,
-    }
-    let lease = match Lease::take(&for_lease, HOLDER, LEASE_LIFE)? {
-        Taken::Leading(lease) => Arc::new(lease),
-        Taken::Waiting(leader) => {
-            let why = format!("{} leads: stop every server first", leader.holder);
-            return Err(ServerError::Other(format!("{}: {why}", database.shown())));
-        }
-    };
-    let kept = lease.clone();
-    std::thread::spawn(move || {
-        // One that is lost is found by the next write, which the database refuses.
-        while !kept.is_released() && kept.renew().is_ok() {
-            std::thread::sleep(RENEW_INTERVAL);
-        }
-    });
-    let moved = match way {
-        Direction::ToDatabase => to_database(dir, &database, lease.epoch()),
+    while_nobody_leads(url, HOLDER, prepare, |database, epoch| match way {
+        Direction::ToDatabase => to_database(dir, database, epoch),
         Direction::ToFiles => {
             let begun_anew = if is_half_moved { remove_half_moved(dir) } else { Ok(()) };
-            let moved = begun_anew.and_then(|()| to_files(dir, &database, lease.epoch()));
+            let moved = begun_anew.and_then(|()| to_files(dir, database, epoch));
             let moved = moved.inspect_err(|_| {
                 // They were not there before. What stays is said by the next attempt.
                 for begun in ["journal", "snapshots"] {
@@ -100,10 +76,7 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
             // From the mark in the database on, the files are the state: nothing of them is removed.
             moved.and_then(|moved| state_place::leave_database(dir).map(|()| moved))
         }
-    };
-    // The lease is released after an error too: a server may lead again.
-    lease.release()?;
-    moved
+    })
 }
 
 /// Removes what a move that was broken off has begun in files: the database has it all.
@@ -136,7 +109,10 @@ fn to_database(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved
     let path = state_place::books_path(dir, false);
     books::take_replayed(&mut Books::open(&path)?, &from.records)?;
     let ended = EndedLog::new(database.clone(), epoch);
-    books::share_all(&BookReader::open(&path)?, &ended)?;
+    let shared = books::share_all(&BookReader::open(&path)?, &ended)?;
+    if books::count_shared(&ended)? != shared {
+        return Err(other_than_read("the books"));
+    }
     let files =
         copy_files(&*own_blobs, &PostgresFolder::new(database.clone(), "blobs", epoch), "")?;
     copy_files(&own_logs(dir)?, &PostgresFolder::new(database.clone(), LOGS, epoch), "")?;
@@ -158,6 +134,9 @@ fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, S
     let mut own_books = Books::open(&path)?;
     books::catch_up(&mut own_books, &EndedLog::new(database.clone(), epoch))?;
     books::take_replayed(&mut own_books, &from.records)?;
+    drop(own_books);
+    let ends = from.journal.last_seq();
+    BooksCopy::check(&path, ends).map_err(|why| ServerError::Other(format!("the move: {why}")))?;
     let own_blobs = dir.join("blobs");
     let own_blobs = RealDisk::open(&own_blobs).map_err(ServerError::file(&own_blobs))?;
     let files = copy_files(&PostgresFolder::new(database.clone(), "blobs", epoch), &own_blobs, "")?;
@@ -204,10 +183,14 @@ fn compare(from: &Recovered, to: &Recovered) -> Result<(), ServerError> {
         (journal.position(), journal.term(), journal.high_water().leased_ids)
     };
     if place(from) != place(to) || body(from)? != body(to)? {
-        let text = "the state that was moved is read back as another: the old place is as it was";
-        return Err(ServerError::Other(text.into()));
+        return Err(other_than_read("the state"));
     }
     Ok(())
+}
+
+fn other_than_read(what: &str) -> ServerError {
+    let text = format!("{what} that was moved is read back as another: the old place is as it was");
+    ServerError::Other(text)
 }
 
 fn own_logs(dir: &Path) -> Result<RealDisk, ServerError> {
@@ -215,7 +198,7 @@ fn own_logs(dir: &Path) -> Result<RealDisk, ServerError> {
     RealDisk::open(&path).map_err(ServerError::file(&path))
 }
 
-/// Copies every file below a folder, and counts them.
+/// Copies every file below a folder, reads each back, and counts them.
 fn copy_files(from: &dyn Disk, to: &dyn Disk, folder: &str) -> Result<usize, ServerError> {
     let wrong = |path: &str| {
         let path = path.to_owned();
@@ -233,6 +216,9 @@ fn copy_files(from: &dyn Disk, to: &dyn Disk, folder: &str) -> Result<usize, Ser
             continue;
         }
         copy_file(from, to, &path).map_err(wrong(&path))?;
+        if !is_copy(from, to, &path).map_err(wrong(&path))? {
+            return Err(other_than_read(&path));
+        }
         count += 1;
     }
     to.sync_dir(folder).map_err(wrong(folder))?;
@@ -263,6 +249,32 @@ fn copy_file(from: &dyn Disk, to: &dyn Disk, path: &str) -> std::io::Result<()> 
     target.sync_data()
 }
 
+/// Whether both files have the same bytes.
+fn is_copy(from: &dyn Disk, to: &dyn Disk, path: &str) -> std::io::Result<bool> {
+    let (source, target) = (from.open(path)?, to.open(path)?);
+    let len = source.len()?;
+    if target.len()? != len {
+        return Ok(false);
+    }
+    let (mut read, mut copied) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
+    let mut at = 0;
+    while at < len {
+        let count = source.read_at(at, &mut read)?;
+        let mut filled = 0;
+        while filled < count {
+            match target.read_at(at + filled as u64, &mut copied[filled..count])? {
+                0 => return Ok(false),
+                more => filled += more,
+            }
+        }
+        if count == 0 || read[..count] != copied[..count] {
+            return Ok(false);
+        }
+        at += count as u64;
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,5 +297,10 @@ mod tests {
         assert_eq!(read("packs/1"), long);
         assert_eq!(read("packs/2"), set_aside.read_all().expect("read"), "zeros and all");
         assert_eq!((read("top"), read("empty")), (b"x".to_vec(), Vec::new()));
+        for path in ["packs/1", "packs/2", "top", "empty"] {
+            assert!(is_copy(&from, &to, path).expect("read"), "{path}");
+        }
+        to.tamper("packs/1", |bytes| bytes[COPY_BYTES + 2] ^= 1).expect("tampered with");
+        assert!(!is_copy(&from, &to, "packs/1").expect("read"), "one bit is another");
     }
 }

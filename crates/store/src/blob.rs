@@ -11,6 +11,8 @@
 //! In a database the bytes of small blobs are a part of the journal's commit that needs them
 //! (`blob/with_journal.rs`): a submit costs one commit there, and not two.
 //!
+//! Whether all of them can be read back is found without writing anything (`blob/inspection.rs`).
+//!
 //! Nothing here reads a clock: the caller passes the seconds that a record notes. What nothing needs
 //! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
 
@@ -19,6 +21,7 @@ mod followed;
 mod held;
 mod id;
 mod index;
+mod inspection;
 mod pack;
 mod recovery;
 mod with_journal;
@@ -36,8 +39,9 @@ pub use collect::{BIG_PER_TURN, CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECO
 pub use followed::FollowedBlobs;
 pub use held::{HeldFile, HeldFiles};
 pub use id::BlobId;
-pub use index::BlobIndex;
-pub use recovery::{BadBytes, BlobRecovery};
+pub use index::{BadBytes, BlobIndex};
+pub use inspection::{BlobInspection, carried_ids};
+pub use recovery::BlobRecovery;
 pub use write_back::UNSYNCED_BYTES_MAX;
 
 const PACKS: &str = "packs";

@@ -25,7 +25,7 @@ pub mod run_log;
 mod sha256;
 pub mod snapshot;
 
-pub use blob::{BlobError, BlobId, BlobIndex, Blobs, FollowedBlobs};
+pub use blob::{BlobError, BlobId, BlobIndex, BlobInspection, Blobs, FollowedBlobs, carried_ids};
 pub use books::{BookReader, Books, BooksCopy, BooksError};
 pub use copy::{CopiedFile, CopyReader};
 pub use disk::{Disk, DiskFile};

@@ -1,15 +1,14 @@
 //! Makes the server's part of a state folder from a backup.
 //!
 //! Nothing of the backup is believed before its hash is checked, nor is what it holds before the journal's chain is: the state is read
-//! back as a server would. Then one event is added: the restored server's term is beyond every one that an agent has seen, and ids that
-//! may have been given out after the backup are not given out again.
+//! back as a server would. Then a new epoch is begun (`new_epoch`).
 
 use super::archive::{self, BLOBS, BOOKS, CONFIG, JOURNAL, KEYS, LOGS, LineCheck, MANIFEST};
 use super::archive::{Manifest, SNAPSHOTS, UPLOADS};
-use crate::clock;
+use super::new_epoch::{self, NewEpoch, RestoreOptions};
 use crate::error::ServerError;
 use crate::writer::recover::{Recovered, StateDisks, recover_with_blobs};
-use cluster::{Event, Job, State};
+use cluster::{Job, State};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -18,27 +17,12 @@ use std::sync::Arc;
 use store::blob::BlobRecovery;
 use store::{BlobId, Blobs, BooksCopy, Disk, RealDisk};
 use tar::{Archive, Entry};
-use wire::term;
 
 /// What was restored.
 #[derive(Debug)]
 pub struct Restored {
     pub manifest: Manifest,
-    /// Jobs in memory, which are those that wait or run, and those that ended lately.
-    pub jobs: usize,
-    /// The first id that the restored server gives out.
-    pub next_job: u32,
-    /// Nodes that jobs of the backup wait for.
-    pub awaited_nodes: usize,
-}
-
-/// What the administrator decides about a restore.
-#[derive(Debug, Clone, Copy)]
-pub struct RestoreOptions {
-    /// How many ids are left out.
-    pub skip_ids: u32,
-    /// Jobs of the backup start before the nodes have said what they run.
-    pub start_at_once: bool,
+    pub epoch: NewEpoch,
 }
 
 const CHUNK: usize = 256 << 10;
@@ -65,7 +49,8 @@ pub fn restore(
     let (recovered, blobs) = recover_with_blobs(&disks, disk)?;
     check(dir, &manifest, &recovered)?;
     check_blobs(&recovered.state, &blobs, &found)?;
-    begin_epoch(manifest, recovered, options)
+    let epoch = new_epoch::begin(recovered, options)?;
+    Ok(Restored { manifest, epoch })
 }
 
 fn unpack(file: &File, dir: &Path) -> Result<Manifest, ServerError> {
@@ -178,37 +163,6 @@ fn check_blobs(state: &State, blobs: &Blobs, found: &BlobRecovery) -> Result<(),
 
 fn not_sound(text: &str) -> ServerError {
     ServerError::Other(format!("the backup is not sound: {text}"))
-}
-
-/// Adds the event that begins a new epoch of terms and leaves out ids that may have been given out.
-fn begin_epoch(
-    manifest: Manifest,
-    recovered: Recovered,
-    options: RestoreOptions,
-) -> Result<Restored, ServerError> {
-    let RestoreOptions { skip_ids, start_at_once } = options;
-    let Recovered { mut state, mut journal, .. } = recovered;
-    let at = clock::now();
-    // Ids are given out below the mark, in blocks.
-    let leased = u32::try_from(journal.high_water().leased_ids).unwrap_or(u32::MAX);
-    let given = state.next_job.max(leased);
-    let max = state.config.parameters.max_job_id;
-    let next_job = given.checked_add(skip_ids).filter(|next| *next <= max).ok_or_else(|| {
-        ServerError::Other(format!(
-            "{skip_ids} ids cannot be left out: ids go on after {given}, and MaxJobId is {max}; \
-             --skip-ids takes a smaller number"
-        ))
-    })?;
-    let term = term::of_restored(journal.term().max(state.term), at);
-    let event = Event::Restored { term, next_job, at, start_at_once };
-    let bytes = serde_json::to_vec(&event).map_err(|e| ServerError::Other(e.to_string()))?;
-    state.apply(&event);
-    let last = journal.last_seq();
-    journal.append(term, last, &[&bytes])?;
-    // The lease also settles where the history ends now.
-    journal.lease(u64::from(next_job))?;
-    let awaited_nodes = state.restore_wait.as_ref().map_or(0, |wait| wait.nodes.len());
-    Ok(Restored { manifest, jobs: state.jobs.len(), next_job, awaited_nodes })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A backup beside which the server goes on, whatever its client does.
 
-use super::restore::{RestoreOptions, restore};
+use super::new_epoch::RestoreOptions;
+use super::restore::restore;
 use super::write::{BackupContent, write};
 use crate::shared::Shared;
 use crate::testing::TestServer;
@@ -62,7 +63,7 @@ async fn collection_of_blobs_and_the_books_go_on_while_a_client_stalls() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
     let restored = restore(&file, &state, OPTIONS).expect("a sound backup");
-    assert_eq!(restored.jobs, 1);
+    assert_eq!(restored.epoch.jobs, 1);
     let disk = RealDisk::open(&state.join("blobs")).expect("blobs");
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default()).expect("blobs");
     assert!(blobs.contains(&(&blob).into()));

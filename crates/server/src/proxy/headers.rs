@@ -37,10 +37,14 @@ const OF_REQUEST: [&str; 6] =
     ["host", "content-length", "authorization", "via", "cookie", FORWARDED_FOR];
 
 /// Headers of an answer by which one page would speak for all of the host.
-const OF_HOST: [&str; 5] = [
+const OF_HOST: [&str; 9] = [
+    "accept-ch",
     "alt-svc",
     "clear-site-data",
+    "nel",
+    "origin-agent-cluster",
     "public-key-pins",
+    "report-to",
     "service-worker-allowed",
     "strict-transport-security",
 ];
@@ -136,7 +140,7 @@ pub fn to_client(headers: &mut HeaderMap, prefix: &str, is_whole: bool) {
         }
     }
     let place = headers.get(header::LOCATION).and_then(|place| place.to_str().ok());
-    if let Some(place) = place.filter(|place| !is_whole && is_of_job(place))
+    if let Some(place) = place.filter(|place| !is_whole && is_of_job(place, prefix))
         && let Ok(inside) =
             HeaderValue::from_str(&format!("{}{place}", prefix.trim_end_matches('/')))
     {
@@ -144,9 +148,13 @@ pub fn to_client(headers: &mut HeaderMap, prefix: &str, is_whole: bool) {
     }
 }
 
-/// A path of the job's own server; `//host` is another host.
-fn is_of_job(place: &str) -> bool {
-    place.starts_with('/') && !place.starts_with("//")
+/// A path of the job's own server; `//host` is another host. One that was told its prefix may have put it before the path itself.
+fn is_of_job(place: &str, prefix: &str) -> bool {
+    let bare = prefix.trim_end_matches('/');
+    let behind = place.strip_prefix(bare).filter(|_| !bare.is_empty());
+    let has_prefix =
+        behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']));
+    place.starts_with('/') && !place.starts_with("//") && !has_prefix
 }
 
 /// A cookie of the job's, held to its own path; nothing for one that would replace ours.
@@ -271,7 +279,9 @@ mod tests {
     #[test]
     fn page_of_a_job_does_not_speak_for_the_host() {
         let mut answer = headers(&[("strict-transport-security", "max-age=1"), ("etag", "x")]);
-        answer.append("service-worker-allowed", HeaderValue::from_static("/"));
+        for name in OF_HOST {
+            answer.append(name, HeaderValue::from_static("/"));
+        }
         to_client(&mut answer, "/proxy/jobs/1/80/", false);
         assert_eq!((answer.len(), value(&answer, "etag")), (1, Some("x")));
     }
@@ -297,6 +307,9 @@ mod tests {
             ("//evil/", false, "//evil/"),
             ("https://other/", false, "https://other/"),
             ("lab", false, "lab"),
+            ("/proxy/jobs/1/80/lab", false, "/proxy/jobs/1/80/lab"),
+            ("/proxy/jobs/1/80?x", false, "/proxy/jobs/1/80?x"),
+            ("/proxy/jobs/1/8000/", false, "/proxy/jobs/1/80/proxy/jobs/1/8000/"),
         ] {
             let mut answer = headers(&[("location", place)]);
             to_client(&mut answer, prefix, is_whole);

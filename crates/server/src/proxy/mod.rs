@@ -6,12 +6,13 @@
 //! connects to nothing.
 //!
 //! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
-//! - `forwarders`: the steps; `pool`: connections that are used again; `kept_connections`: which of them give way to new ones; `open_connection`: one of them; `held_stream`: what each of them holds; `timed_body`: bodies that must come in time; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer; `both_ways`: the bytes of a WebSocket. Links and cookies are in
+//! - `forwarders`: the steps; `pool`: connections that are used again; `kept_connections`: which of them give way to new ones; `open_connection`: one of them; `held_stream`: what each of them holds; `bounded_head`: what may come before an answer; `timed_body`: bodies that must come in time; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer; `both_ways`: the bytes of a WebSocket. Links and cookies are in
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
 //!   for each of those.
 
 pub mod access_log;
 mod both_ways;
+mod bounded_head;
 mod entrance;
 pub mod exchange;
 mod forwarders;
@@ -35,6 +36,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use bounded_head::BoundedHead;
 use cluster::authorise::{Act, authorise};
 use cluster::rights::role_of;
 use exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said, take_websocket};
@@ -313,6 +315,7 @@ async fn pass_on(
         let why = format!("nothing in job {job} listens at its port {port}");
         return said(StatusCode::BAD_GATEWAY, &why);
     };
+    let (stream, allowance) = BoundedHead::new(stream);
     let Ok((mut sender, connection)) = http1::handshake(TokioIo::new(stream)).await else {
         return said(StatusCode::BAD_GATEWAY, "the job's server was lost");
     };
@@ -329,9 +332,11 @@ async fn pass_on(
     };
     let (parts, body) = request.into_parts();
     let outgoing = OutgoingHead::of(parts, uri, by_token, &asked.prefix).with(body);
+    allowance.begin();
     let Ok(mut answer) = sender.send_request(outgoing).await else {
         return said(StatusCode::BAD_GATEWAY, "the job's server gave no answer");
     };
+    allowance.end();
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let Some(of_client) = upgrade else {
             return said(StatusCode::BAD_GATEWAY, "the job's server changed the protocol unasked");

@@ -2,6 +2,7 @@
 //! them, where a task of the connection's own would be woken first, on some thread, to wake that one. Nobody polls it while it waits
 //! for a request.
 
+use super::bounded_head::{BoundedHead, HeadAllowance};
 use super::held_stream::HeldStream;
 use crate::http::own_wakes::OwnWakes;
 use axum::body::Body;
@@ -26,6 +27,7 @@ pub struct OpenConnection {
     /// Passes its bytes on; `None` when it is closed.
     driver: Option<Driver>,
     wakes: OwnWakes,
+    allowance: HeadAllowance,
 }
 
 impl OpenConnection {
@@ -36,10 +38,11 @@ impl OpenConnection {
     {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX);
-        let stream = TokioIo::new(HeldStream::new(stream, held));
+        let (stream, allowance) = BoundedHead::new(HeldStream::new(stream, held));
+        let stream = TokioIo::new(stream);
         let (sender, connection) = builder.handshake(stream).await.ok()?;
         let driver: Driver = Box::pin(connection.with_upgrades());
-        Some(Self { sender, driver: Some(driver), wakes: OwnWakes::default() })
+        Some(Self { sender, driver: Some(driver), wakes: OwnWakes::default(), allowance })
     }
 
     /// Polls what waits for the connection, and the connection for it.
@@ -48,7 +51,7 @@ impl OpenConnection {
         context: &mut Context<'_>,
         mut poll: impl FnMut(&mut SendRequest<Body>, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let Self { sender, driver, wakes } = self;
+        let Self { sender, driver, wakes, .. } = self;
         wakes.poll(context, POLLS_MAX, |own| {
             if driver.as_mut().is_some_and(|driver| driver.as_mut().poll(own).is_ready()) {
                 *driver = None;
@@ -77,7 +80,11 @@ impl OpenConnection {
         request: hyper::Request<Body>,
     ) -> Result<hyper::Response<Incoming>, TrySendError<hyper::Request<Body>>> {
         let mut sent = pin!(self.sender.try_send_request(request));
-        poll_fn(|context| self.poll_with(context, |_, own| sent.as_mut().poll(own))).await
+        self.allowance.begin();
+        let answer = poll_fn(|context| self.poll_with(context, |_, own| sent.as_mut().poll(own)));
+        let answer = answer.await;
+        self.allowance.end();
+        answer
     }
 
     /// Whether the server has closed it while nobody asked by it.

@@ -45,6 +45,11 @@ impl EndedEntry {
         self.records.is_empty() && self.deleted.is_empty() && self.activities.is_empty()
     }
 
+    fn read(seq: u64, bytes: &[u8]) -> Result<Self, ServerError> {
+        serde_json::from_slice(bytes)
+            .map_err(|e| ServerError::Other(format!("the ended jobs of seq {seq}: {e}")))
+    }
+
     fn decode(stored: &StoredEntry) -> Result<Self, ServerError> {
         let number = stored.number;
         serde_json::from_slice(&stored.content)
@@ -114,8 +119,7 @@ pub fn open_shared(path: &Path, end_seq: u64) -> Result<Books, ServerError> {
 /// Takes into these books what the database has beyond them.
 pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
     ended.read_after(books.applied_seq(), |seq, bytes| {
-        let entry: EndedEntry = serde_json::from_slice(bytes)
-            .map_err(|e| ServerError::Other(format!("the ended jobs of seq {seq}: {e}")))?;
+        let entry = EndedEntry::read(seq, bytes)?;
         books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
         Ok(())
     })
@@ -130,15 +134,26 @@ pub fn drop_purged(books: &mut Books, ended: &EndedLog) -> Result<(), ServerErro
 }
 
 /// Writes all that these books have to the database, from which every server makes its own. The parts have the last numbers of the
-/// history up to where the books have come, one each: what follows is behind them.
-pub fn share_all(books: &BookReader, ended: &EndedLog) -> Result<(), ServerError> {
+/// history up to where the books have come, one each: what follows is behind them. Returns how many records they have.
+pub fn share_all(books: &BookReader, ended: &EndedLog) -> Result<usize, ServerError> {
     let (applied, parts) = (books.applied_seq()?, books.parts()?);
-    let mut seq = applied.saturating_sub(parts);
+    let (mut seq, mut shared) = (applied.saturating_sub(parts), 0);
     books.each_part(|BooksPart { records, deleted, activities }| {
-        seq += 1;
+        (seq, shared) = (seq + 1, shared + records.len());
         let entry = EndedEntry { records, deleted, activities };
         Ok::<_, ServerError>(ended.add(seq, entry.encode()?, entry.summary())?)
-    })
+    })?;
+    Ok(shared)
+}
+
+/// How many records the database has for the books; an error where one cannot be read.
+pub fn count_shared(ended: &EndedLog) -> Result<usize, ServerError> {
+    let mut count = 0;
+    ended.read_after(0, |seq, bytes| {
+        count += EndedEntry::read(seq, bytes)?.records.len();
+        Ok::<_, ServerError>(())
+    })?;
+    Ok(count)
 }
 
 /// Takes into these books what a replayed history has beyond them.

@@ -3,7 +3,8 @@
 use super::daemon::state_dir::StateDir;
 use super::progress;
 use super::verb::{VerbError, VerbResult};
-use ::server::backup::restore::{RestoreOptions, Restored, restore};
+use ::server::backup::new_epoch::{NewEpoch, RestoreOptions};
+use ::server::backup::restore::{Restored, restore};
 use clap::Args;
 use model::printable::printable;
 use std::fs::File;
@@ -22,12 +23,25 @@ pub struct RestoreArgs {
     /// The new state folder; it must be empty
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    epoch: EpochArgs,
+}
+
+/// What is decided about a state that goes on from an earlier time.
+#[derive(Args)]
+pub struct EpochArgs {
     /// How many job ids are left out: at least as many as were given out after the backup
     #[arg(long, default_value_t = SKIPPED_IDS, value_name = "N")]
     skip_ids: u32,
     /// Jobs of the backup may start before the nodes that may run them have connected, and so may run twice
     #[arg(long)]
     start_at_once: bool,
+}
+
+impl EpochArgs {
+    pub fn options(&self) -> RestoreOptions {
+        RestoreOptions { skip_ids: self.skip_ids, start_at_once: self.start_at_once }
+    }
 }
 
 pub fn run(args: &RestoreArgs) -> VerbResult {
@@ -42,7 +56,7 @@ pub fn run(args: &RestoreArgs) -> VerbResult {
     let partial = state.path.join(PARTIAL);
     let made = state.trusted()?.folder(PARTIAL, 0o700).map(drop);
     made.map_err(VerbError::file(&partial))?;
-    let options = RestoreOptions { skip_ids: args.skip_ids, start_at_once: args.start_at_once };
+    let options = args.epoch.options();
     let restored = progress::while_reading(&file, || restore(&file, &partial, options));
     let restored = match restored {
         Ok(restored) => restored,
@@ -81,20 +95,23 @@ fn refuse_used(path: &Path) -> Result<bool, VerbError> {
 }
 
 fn report(path: &Path, restored: &Restored) {
-    let Restored { manifest, jobs, next_job, awaited_nodes } = restored;
+    let Restored { manifest, epoch } = restored;
+    print_epoch(&printable(&manifest.cluster), &path.display().to_string(), epoch);
+    if !manifest.keys {
+        println!("the backup has no keys: agents join anew, and secrets must be set again");
+    }
+}
+
+/// What goes on, and where.
+pub fn print_epoch(what: &str, place: &str, epoch: &NewEpoch) {
+    let NewEpoch { jobs, restored_seq, next_job, awaited_nodes } = epoch;
     println!(
-        "restored {} to {}: {jobs} jobs as of event {}, ids go on at {next_job}",
-        printable(&manifest.cluster),
-        path.display(),
-        manifest.seq
+        "restored {what} to {place}: {jobs} jobs as of event {restored_seq}, ids go on at {next_job}"
     );
     if *awaited_nodes > 0 {
         println!(
             "jobs of the backup start when the {awaited_nodes} nodes that may run them have connected, or are down \
              (SlurmdTimeout, or scontrol update nodename=… state=down; state=resume ends the wait alone)"
         );
-    }
-    if !manifest.keys {
-        println!("the backup has no keys: agents join anew, and secrets must be set again");
     }
 }

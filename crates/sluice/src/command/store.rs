@@ -1,10 +1,13 @@
 //! `sluice store check`: whether a stored state can be read back whole. `sluice store migrate`: from files to a database, or back.
+//! `sluice store restored`: a database that was set back to an earlier time goes on.
 
 use super::daemon::state_dir::StateDir;
 use super::daemon::{as_server_user, server};
 use super::progress;
+use super::restore::{self, EpochArgs};
 use super::verb::{VerbError, VerbResult};
 use ::server::DatabaseUrl;
+use ::server::backup::restored_database;
 use ::server::store_check::{self, StoreReport};
 use ::server::store_move::{self, Direction, Moved};
 use clap::{Args, Subcommand};
@@ -24,6 +27,8 @@ enum Action {
     Check(CheckArgs),
     /// Move a state from files to PostgreSQL, or back; no server may run
     Migrate(MigrateArgs),
+    /// Go on with a database that was restored from a dump or set back; before any server is started
+    Restored(RestoredArgs),
 }
 
 #[derive(Args)]
@@ -35,8 +40,20 @@ struct MigrateArgs {
     #[arg(long, value_name = "PLACE")]
     to: String,
     /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE")]
     store_password_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct RestoredArgs {
+    /// The database that was restored
+    #[arg(long, env = "SLUICE_STORE", value_name = "URL")]
+    store: String,
+    /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
+    #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
+    #[command(flatten)]
+    epoch: EpochArgs,
 }
 
 #[derive(Args)]
@@ -45,10 +62,10 @@ struct CheckArgs {
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
     /// The database that several servers share; they may run
-    #[arg(long, value_name = "URL")]
+    #[arg(long, env = "SLUICE_STORE", value_name = "URL")]
     store: Option<String>,
     /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
-    #[arg(long, value_name = "FILE", requires = "store")]
+    #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE")]
     store_password_file: Option<PathBuf>,
 }
 
@@ -56,6 +73,7 @@ pub fn run(args: &StoreArgs) -> VerbResult {
     match &args.action {
         Action::Check(args) => check(args),
         Action::Migrate(args) => migrate(args),
+        Action::Restored(args) => restored(args),
     }
 }
 
@@ -92,11 +110,23 @@ fn migrate(args: &MigrateArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
+fn store_url(url: &str, password_file: Option<&Path>) -> Result<DatabaseUrl, VerbError> {
+    DatabaseUrl::parse(url, password_file)
+        .map_err(|error| VerbError::Message(format!("--store: {error}")))
+}
+
+fn restored(args: &RestoredArgs) -> VerbResult {
+    let url = store_url(&args.store, args.store_password_file.as_deref())?;
+    let options = args.epoch.options();
+    let epoch = reading(|| restored_database::begin_epoch(&url, options))?;
+    restore::print_epoch("the state", &printable(url.shown()), &epoch);
+    Ok(ExitCode::SUCCESS)
+}
+
 fn check(args: &CheckArgs) -> VerbResult {
-    let (place, report) = match &args.store {
+    let (place, report) = match args.store.as_ref() {
         Some(url) => {
-            let url = DatabaseUrl::parse(url, args.store_password_file.as_deref())
-                .map_err(|error| VerbError::Message(format!("--store: {error}")))?;
+            let url = store_url(url, args.store_password_file.as_deref())?;
             let place = url.shown().to_owned();
             (place, reading(|| store_check::check_database(url))?)
         }
@@ -115,9 +145,9 @@ fn reading<T>(work: impl FnOnce() -> T) -> T {
 }
 
 fn print(place: &str, report: &StoreReport) {
-    let StoreReport { jobs, seq, term, snapshot_seq, replayed, leader } = report;
+    let StoreReport { jobs, seq, term, snapshot_seq, replayed, texts, leader } = report;
     println!(
-        "{place} is sound: {jobs} jobs as of event {seq} in term {term}; {replayed} events after the snapshot of {snapshot_seq}"
+        "{place} is sound: {jobs} jobs as of event {seq} in term {term}; {replayed} events after the snapshot of {snapshot_seq}; {texts} scripts and environments; the books"
     );
     if let Some(leader) = leader {
         let holder = printable(&leader.holder);

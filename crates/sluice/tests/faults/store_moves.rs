@@ -2,7 +2,7 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, TWO_NODES};
-use crate::servers::{Server, await_cancelled, jobs, server_command};
+use crate::servers::{Server, agent, await_cancelled, jobs, server_command, server_command_at};
 use std::collections::BTreeSet;
 
 #[test]
@@ -29,8 +29,80 @@ fn up_store_that_cannot_be_used_is_refused_in_one_line() {
     assert!(said.contains("--store-password-file"), "{said}");
     let said = refusal("postgres://sluice@127.0.0.1/sluice");
     assert!(said.contains("sslrootcert=FILE"), "{said}");
+    let said = refusal("postgres://sluice@/?host=/run/postgresql");
+    assert!(said.contains("it names no database"), "{said}");
     let said = refusal("/var/lib/sluice");
     assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
+}
+
+#[test]
+fn up_server_with_a_key_of_a_store_and_no_store_begins_no_cluster() {
+    let cluster = Cluster::folder(TWO_NODES);
+    let key = cluster.write("store.key", &"4f".repeat(32));
+    for option in ["--store-key-file", "--store-password-file"] {
+        let key = key.to_str().expect("a path");
+        let state = cluster.state().display().to_string();
+        let said = cluster.sluice(&["server", "--state", &state, option, key]);
+        assert_ne!(said.code, 0);
+        assert!(said.stderr.contains(&format!("{option} {key}: no database is named")), "{said:?}");
+        assert!(!cluster.state().join("server/journal").exists(), "nothing was begun");
+    }
+}
+
+#[test]
+fn up_address_on_the_command_line_leaves_the_password_file_of_sluice_toml() {
+    let mut database = TestDatabase::start();
+    database.execute("postgres", "CREATE ROLE guarded LOGIN PASSWORD 'of the database'");
+    database.execute("postgres", "ALTER DATABASE sluice OWNER TO guarded");
+    database.require_password("guarded");
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write("conf/db-password", "of the database\n");
+    let elsewhere = "[store]\nurl = 'postgres:///other'\npassword_file = 'db-password'\n";
+    cluster.write("conf/sluice.toml", elsewhere);
+    let server = Server::spawn(&mut server_command(&cluster, &database.url_as("guarded")));
+    server.await_line("sluice is up");
+}
+
+#[test]
+fn up_database_that_was_restored_from_a_dump_goes_on_in_a_new_epoch() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::lead(&cluster, &database);
+    let addresses = [cluster.address_of("listen"), cluster.address_of("agents")];
+    let addresses = [&*addresses[0], &*addresses[1]];
+    let start = || {
+        let server = Server::spawn(&mut server_command_at(&cluster, &database.url(), addresses));
+        server.await_line("sluice is up");
+        server
+    };
+    let _agent = agent("node1", &[&cluster]);
+    let run = || {
+        let job = cluster.submit(&["-w", "node1", "-o", "/dev/null", "--wrap", "true"]);
+        assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+        job
+    };
+    run();
+    database.dump();
+    let mut last = (run(), server);
+    for _ in 0..2 {
+        // A term more, which the agent sees.
+        last.1.end("TERM");
+        last = (last.0, start());
+        last.0 = run();
+    }
+    let (later, mut server) = last;
+    let url = database.url();
+    let restored = || cluster.sluice(&["store", "restored", "--store", &url]);
+    let led = restored();
+    assert!(led.stderr.contains(" leads: stop every server first"), "{}", led.stderr);
+    server.end("TERM");
+    database.restore_dump();
+    let said = restored().ok();
+    assert!(said.contains(", ids go on at "), "{said}");
+    let _server = start();
+    assert!(run() > later, "an id was given out twice");
+    let sound = cluster.sluice(&["store", "check", "--store", &url]).ok();
+    assert!(sound.contains(" is sound: "), "{sound}");
 }
 
 #[test]
@@ -161,10 +233,28 @@ fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
     assert!(said.stderr.contains("no server has kept its state there"), "{}", said.stderr);
     let mut server = Server::lead(&cluster, &database);
     cluster.submit(&["-H", "--wrap", "true"]);
+    let ended = cluster.submit(&["-H", "--wrap", "true"]);
+    cluster.sluice(&["scancel", &ended.to_string()]).ok();
+    await_cancelled(&cluster, ended);
     server.end("TERM");
     let sound = check(&database.url()).ok();
-    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+    assert!(sound.contains(" is sound: 2 jobs as of event "), "{sound}");
     assert!(sound.contains("nobody leads; "), "{sound}");
+    let flip_text =
+        "UPDATE sluice.extent SET bytes = set_byte(bytes, 70, 255 - get_byte(bytes, 70))
+                     FROM sluice.file WHERE id = file AND path LIKE 'blobs/packs/%'";
+    database.execute("sluice", flip_text);
+    let damaged = check(&database.url());
+    assert_eq!(damaged.code, 1);
+    let expected = "packs/pack-00000001 is damaged at byte ";
+    assert!(damaged.stderr.contains(expected), "{}", damaged.stderr);
+    database.execute("sluice", flip_text);
+    check(&database.url()).ok();
+    let cut = "UPDATE sluice.ended SET entry = substr(entry, 2)";
+    database.execute("sluice", cut);
+    let damaged = check(&database.url());
+    assert!(damaged.stderr.contains("the ended jobs of seq "), "{}", damaged.stderr);
+    database.execute("sluice", "DELETE FROM sluice.ended");
     let flip = "UPDATE sluice.journal SET frame = set_byte(frame, 80, 255 - get_byte(frame, 80))
                 WHERE last_seq = (SELECT max(last_seq) FROM sluice.journal)";
     database.execute("sluice", flip);

@@ -9,6 +9,14 @@ use super::pack::{self, RECORD_HEADER};
 use super::{BlobError, BlobId, PACKS, pack_name, pack_number};
 use crate::disk::{Disk, DiskFile};
 
+/// Bytes of a file that hold no sound record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadBytes {
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
 #[derive(Default)]
 pub struct BlobIndex {
     pub(super) packs: BTreeMap<NonZeroU32, IndexedPack>,
@@ -84,6 +92,28 @@ impl BlobIndex {
             while pack.read_on(&*file, usize::MAX).map_err(read)? {}
         }
         Ok(())
+    }
+
+    /// Bytes that hold no sound record, and the unfinished end of the newest pack: behind the last sound record of an older one may be a
+    /// damaged one.
+    pub(super) fn bad_bytes(&self) -> (Vec<BadBytes>, Option<BadBytes>) {
+        let newest = self.packs.keys().next_back();
+        let (mut damaged, mut torn_tail) = (Vec::new(), None);
+        for (number, pack) in &self.packs {
+            let bad = |(offset, bytes): (usize, usize)| BadBytes {
+                file: pack_name(*number),
+                offset: offset as u64,
+                bytes: bytes as u64,
+            };
+            damaged.extend(pack.gaps.iter().copied().map(bad));
+            let tail = Some((pack.end, pack.tail)).filter(|(_, bytes)| *bytes > 0).map(bad);
+            if Some(number) == newest {
+                torn_tail = tail;
+            } else {
+                damaged.extend(tail);
+            }
+        }
+        (damaged, torn_tail)
     }
 
     /// The packs that are there, in order, with their lengths. Others are forgotten.

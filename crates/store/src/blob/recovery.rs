@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::index::{BlobIndex, IndexedBlob};
+use super::index::{BadBytes, BlobIndex, IndexedBlob};
 use super::pack::{self, RECORD_HEADER, record_len};
 use super::pack_name;
 use super::{
@@ -22,13 +22,6 @@ pub struct BlobRecovery {
     pub torn_tail: Option<BadBytes>,
     /// Bytes that hold no sound record. What was there is missing, if it was ever acknowledged.
     pub damaged: Vec<BadBytes>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadBytes {
-    pub file: String,
-    pub offset: u64,
-    pub bytes: u64,
 }
 
 impl Blobs {
@@ -85,29 +78,19 @@ impl Blobs {
     ) -> Result<(), BlobError> {
         index.complete(&*self.disk)?;
         let newest = index.packs.keys().next_back().copied();
+        (recovery.damaged, recovery.torn_tail) = index.bad_bytes();
         for (number, pack) in index.packs {
-            let name = pack_name(number);
             for (id, IndexedBlob { offset, len }) in pack.blobs {
                 self.index(id, BlobLocation::Packed { pack: number, offset, len });
             }
             // Behind the last sound record of an older pack may be a damaged one.
             let tail = if Some(number) == newest { 0 } else { pack.tail };
             self.packs.entry(number).or_default().end = (pack.end + tail) as u64;
-            let bad = |offset: usize, bytes: usize| BadBytes {
-                file: name.clone(),
-                offset: offset as u64,
-                bytes: bytes as u64,
-            };
-            recovery.damaged.extend(pack.gaps.iter().map(|(offset, bytes)| bad(*offset, *bytes)));
             if Some(number) == newest {
                 self.next_pack = number.saturating_add(1);
-                if pack.tail > 0 {
-                    recovery.torn_tail = Some(bad(pack.end, pack.tail));
-                }
+                let name = pack_name(number);
                 let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
                 self.active = Some(reopen(number, file, pack.end, pack.tail)?);
-            } else if pack.tail > 0 {
-                recovery.damaged.push(bad(pack.end, pack.tail));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{AsyncMessage, Error};
@@ -79,6 +79,11 @@ impl Incoming {
         // One look takes in all that was told until then.
         self.is_told = false;
         Ok(std::mem::take(&mut self.is_lease_free))
+    }
+
+    /// Takes in what has come while nothing was asked. A connection that has failed is over from then on.
+    pub fn take_in_what_came(&mut self) {
+        let _ = self.take_in(&mut Context::from_waker(Waker::noop()));
     }
 
     /// Reads and writes as far as can be without waiting.

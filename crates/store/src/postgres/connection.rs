@@ -174,7 +174,12 @@ struct Link {
 }
 
 impl Link {
+    /// The session that there is, or a new one where it was lost while nothing was asked: what is asked now was not under way then.
     fn session(&mut self, deadline: Deadline) -> Result<&mut Session, DatabaseError> {
+        if let Some(session) = &mut self.session {
+            session.take_in();
+        }
+        self.drop_lost_session(false);
         let session = match self.session.take() {
             Some(session) => session,
             None => aside(|| Session::connect(&self.url, deadline))?,

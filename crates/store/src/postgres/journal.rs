@@ -102,6 +102,12 @@ fn begun_already(database: &Database) -> DatabaseError {
     DatabaseError::Unfit(format!("{shown}: a cluster has its history there already"))
 }
 
+/// The head would have moved: what [`APPEND_WITH_EXTENT`] asks of the extent does not hold.
+fn extent_refused() -> DatabaseError {
+    let message = "the bytes of a script that go with the commit have no place: their file is gone or too short, or others are there";
+    DatabaseError::Refused { message: message.into(), is_full: false }
+}
+
 /// The row of the head.
 struct Head {
     epoch: i64,
@@ -185,7 +191,10 @@ impl PostgresJournal {
             Ok(head) if head.term > term => {
                 JournalError::OldTerm { given: term, current: head.term }
             }
-            Ok(head) => JournalError::WrongSeq { expected: self.end.seq, found: head.end.seq },
+            Ok(head) if head.end.seq != self.end.seq => {
+                JournalError::WrongSeq { expected: self.end.seq, found: head.end.seq }
+            }
+            Ok(_) => extent_refused().into(),
         }
     }
 }

@@ -34,7 +34,9 @@ pub use journal::PostgresJournal;
 pub use lease::{Leader, Lease, Taken};
 pub use notifier::Notifier;
 pub use reader::PostgresReader;
-pub use schema::{bring_up_to_date, check, check_cluster, mark_moved, prepare, prepare_to_leave};
+pub use schema::{
+    bring_up_to_date, check, check_cluster, mark_moved, prepare, prepare_to_leave, refuse_moved,
+};
 pub use server::{SeenServer, ServerAddress};
 pub use shared_file::SharedFile;
 pub use url::DatabaseUrl;

@@ -100,6 +100,19 @@ pub fn check(database: &Database) -> Result<(), DatabaseError> {
     })
 }
 
+/// Refuses a database whose state has left it for files.
+pub fn refuse_moved(database: &Database) -> Result<(), DatabaseError> {
+    let shown = database.shown().to_owned();
+    database.ask(move |session| {
+        let moved = session
+            .query("SELECT 1 FROM sluice.cluster WHERE starts_with(identity, $1)", &[&MOVED])?;
+        if moved.is_empty() {
+            return Ok(());
+        }
+        Err(DatabaseError::Unfit(format!("{shown}: the state was moved from it to files")))
+    })
+}
+
 /// What the check of a database says: the outer result is the database's, the inner one the check's.
 pub(super) type Checked = Result<Result<(), String>, DatabaseError>;
 

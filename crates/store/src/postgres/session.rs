@@ -12,12 +12,15 @@ use super::error::DatabaseError;
 use super::socket::SharedSocket;
 use super::url::DatabaseUrl;
 
-/// What every session of ours sets. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than
+/// What every session of ours sets. A server that is frozen in a transaction holds nobody up for long. A session that has nothing to ask for
+/// long is not ended by the site's default for that, which PostgreSQL has from 14 on. A site whose commits wait for more than
 /// the database's own disk keeps that; one whose commits wait for nothing does not. No statement here is long enough to be compiled: where
 /// PostgreSQL takes one for that, as the sum over a long journal at a takeover, compiling takes longer.
 const SESSION_SETUP: &str = "SET search_path = pg_catalog; SET jit = off; \
     SET statement_timeout = '15s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '2s'; \
+    SELECT set_config('idle_session_timeout', '0', false) \
+    WHERE current_setting('idle_session_timeout', true) IS NOT NULL; \
     SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') IN ('off', 'local')";
 
@@ -54,6 +57,11 @@ impl Session {
     /// Whether the connection has ended.
     pub fn is_over(&self) -> bool {
         self.incoming.is_over() || self.client.is_closed()
+    }
+
+    /// Takes in what has come since the last question: the end of the connection too, as of a database that was restarted meanwhile.
+    pub fn take_in(&mut self) {
+        self.incoming.take_in_what_came();
     }
 
     fn statement(&mut self, sql: &'static str) -> Result<Statement, DatabaseError> {

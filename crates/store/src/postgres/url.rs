@@ -54,6 +54,12 @@ impl DatabaseUrl {
             );
             return Err(DatabaseError::Unfit(text));
         }
+        // The client's library would take the user's name for it: another database than the one that was meant.
+        if config.get_dbname().is_none_or(str::is_empty) {
+            return Err(wrong(
+                "it names no database: expected postgres://USER@HOST/DATABASE".into(),
+            ));
+        }
         // Without one, a database that asks for it refuses the session. The client's library would end the connection itself, which is
         // no other than a database that cannot be reached, and is waited for.
         config.password(password(password_file)?.unwrap_or_default());

@@ -19,15 +19,51 @@ fn up_acknowledged_commits_survive_a_crash_of_the_database() {
     fill(&mut journal, 30);
     let end = journal.position();
     server.crash();
-    server.restart();
-    // The connection is lost: whether the commit is there is not known, so the journal has to be opened again.
-    let lost = journal.append(1, end.seq, &[b"unknown"]).expect_err("the connection is lost");
+    // Whether the commit is there is not known, so the journal has to be opened again.
+    let lost = journal.append(1, end.seq, &[b"unknown"]).expect_err("nobody is there");
     assert!(matches!(lost, JournalError::Database(_)), "{lost}");
+    server.restart();
     let poisoned = journal.append(1, end.seq, &[b"later"]);
     assert!(matches!(poisoned, Err(JournalError::Poisoned)), "{poisoned:?}");
     let mut journal = open().expect("a journal").0;
     assert_eq!(journal.position(), end);
     journal.append(1, end.seq, &[b"on"]).expect("kept");
+}
+
+#[test]
+fn up_session_that_was_lost_while_nothing_was_asked_costs_no_commit() {
+    let mut server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let open = PostgresJournal::open(database, epoch, Position::START, |_| Ok(()));
+    let mut journal = open.expect("a journal").0;
+    fill(&mut journal, 3);
+    server.crash();
+    server.restart();
+    journal.append(1, 3, &[b"after a crash"]).expect("by another session");
+    // The test's own session does not wait: this returns when the others have been told.
+    let others = "pid <> pg_backend_pid() AND datname = 'sluice'";
+    let end =
+        format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {others}");
+    server.execute("sluice", &end);
+    journal.append(1, 4, &[b"after an administrator's word"]).expect("by another session");
+}
+
+#[test]
+fn up_site_that_ends_idle_sessions_does_not_end_ours() {
+    let server = TestDatabase::start();
+    server.execute("sluice", "CREATE ROLE ordinary LOGIN");
+    server.execute("sluice", "GRANT CREATE ON DATABASE sluice TO ordinary");
+    // PostgreSQL 13 has no such bound.
+    let bound = "DO $$ BEGIN IF current_setting('idle_session_timeout', true) IS NOT NULL THEN \
+                 ALTER ROLE ordinary SET idle_session_timeout = '1ms'; END IF; END $$";
+    server.execute("sluice", bound);
+    let database = connect(&server.url_as("ordinary"));
+    prepare(&database, CLUSTER).expect("a schema");
+    // It would have ended long before: the statement fails with the count of zero.
+    let ours = "SELECT 1 / count(*) FROM pg_stat_activity WHERE usename = 'ordinary'";
+    server.execute("sluice", &format!("SELECT pg_sleep(0.2); {ours}"));
 }
 
 /// A statement that makes inserts into a table take so long.

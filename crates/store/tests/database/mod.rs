@@ -105,6 +105,21 @@ impl TestDatabase {
         assert!(done.success(), "{sql}: {done}");
     }
 
+    /// Dumps the store into a file of the folder.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn dump(&self) {
+        let mut dump = program("pg_dump", self.folder.path());
+        dump.args(["-U", "sluice", "-d", "sluice", "-f", "sluice.sql", "-h"]);
+        assert!(dump.arg(self.folder.path()).status().expect("pg_dump").success());
+    }
+
+    /// Puts the dump in the store's place.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn restore_dump(&self) {
+        self.execute("sluice", "DROP SCHEMA sluice CASCADE");
+        self.execute("sluice", "\\i sluice.sql");
+    }
+
     /// Ends the database as a crash does.
     pub fn crash(&mut self) {
         self.stop();

@@ -8,7 +8,7 @@ use crate::proxy::exchange::join_upgraded;
 use crate::proxy::headers;
 use crate::proxy::pool::{AnswerBody, Outstanding};
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 
@@ -45,6 +45,8 @@ impl AnswerTo<'_> {
             answer.map(|body| Body::new(body.counted(outstanding).logged(entry)))
         };
         headers::to_client(answer.headers_mut(), prefix, is_whole);
+        // That of the replica's connection. By 1.0 the client's would end with the answer, and an answer by 2 has the version of its own.
+        *answer.version_mut() = Version::HTTP_11;
         if prefix != WHOLE_HOST {
             let sandbox = HeaderValue::from_static(SANDBOX);
             answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);

@@ -97,8 +97,13 @@ impl<'p> ServicePath<'p> {
     }
 }
 
-/// Refuses a body of more bytes than these by its own account, or that says two lengths, and a request that goes round in circles.
+/// Refuses a body of more bytes than these by its own account, or that says two lengths, a request for two hosts, and one that goes round
+/// in circles.
 pub fn check_head(headers: &HeaderMap, body_bytes: u64) -> Result<(), Box<Response>> {
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        // A replica might read the other one.
+        return Err(refused(StatusCode::BAD_REQUEST, "the request names more than one host"));
+    }
     let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
     if lengths + usize::from(headers.contains_key(header::TRANSFER_ENCODING)) > 1 {
         // What comes behind the body by one of them is another request by the other.
@@ -268,6 +273,8 @@ mod tests {
         assert_eq!(head(header::CONTENT_LENGTH, &["67108864"]), Ok(()));
         assert_eq!(head(header::CONTENT_LENGTH, &["67108865"]), Err(413));
         assert_eq!(head(header::CONTENT_LENGTH, &["5", "5"]), Err(400));
+        assert_eq!(head(header::HOST, &["web.example"]), Ok(()));
+        assert_eq!(head(header::HOST, &["web.example", "web.example"]), Err(400));
         let mut both = HeaderMap::new();
         both.insert(header::CONTENT_LENGTH, "5".parse().expect("a value"));
         both.insert(header::TRANSFER_ENCODING, "chunked".parse().expect("a value"));

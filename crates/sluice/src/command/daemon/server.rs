@@ -116,22 +116,47 @@ impl ServerArgs {
     /// share there.
     pub fn database(&self) -> Result<Option<Store>, VerbError> {
         let (settings, place) = match (&self.store, &self.config) {
-            (Some(url), _) => {
-                let (password_file, key_file) = (None, None);
-                let settings = StoreSettings { url: url.clone(), password_file, key_file };
-                (Some(settings), "--store")
+            (Some(url), dir) => {
+                let configured = match dir {
+                    Some(dir) => configure::store_settings(dir)?,
+                    None => None,
+                };
+                let url = url.clone();
+                let (password_file, key_file) = match configured {
+                    Some(settings) => (settings.password_file, settings.key_file),
+                    None => (None, None),
+                };
+                (Some(StoreSettings { url, password_file, key_file }), "--store")
             }
             (None, Some(dir)) => (configure::store_settings(dir)?, "sluice.toml: [store]"),
             (None, None) => (None, ""),
         };
         let Some(StoreSettings { url, password_file, key_file }) = settings else {
-            return Ok(None);
+            return self.refuse_files_of_no_store().map(|()| None);
         };
         let password_file = self.store_password_file.as_ref().or(password_file.as_ref());
         let url = DatabaseUrl::parse(&url, password_file.map(PathBuf::as_path))
             .map_err(|error| VerbError::Message(format!("{place}: {error}")))?;
         let key_file = self.store_key_file.as_ref().or(key_file.as_ref());
         Ok(Some((url, StoreKey::read(key_file.map(PathBuf::as_path))?)))
+    }
+
+    /// A server that was to share a database would begin a cluster of its own, in files.
+    fn refuse_files_of_no_store(&self) -> Result<(), VerbError> {
+        let files = [
+            ("--store-key-file", &self.store_key_file),
+            ("--store-password-file", &self.store_password_file),
+        ];
+        match files.into_iter().find_map(|(option, file)| Some((option, file.as_ref()?))) {
+            Some((option, file)) => {
+                let file = file.display();
+                let expected = "expected --store URL with it, or [store] in sluice.toml";
+                Err(VerbError::Message(format!(
+                    "{option} {file}: no database is named: {expected}"
+                )))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
