@@ -23,8 +23,8 @@ impl State {
             | Event::Ending { job, .. }
             | Event::Ended { job, .. } => log.note_job(*job),
             Event::PrologEndedOnNode { attempt, .. } => log.note_job(attempt.job),
-            // A node that left the configuration goes with its last job.
-            Event::AttemptEndedOnNode { attempt, node, .. } if self.nodes.contains_key(node) => {
+            // A node that left the configuration goes with its last job: a view that does not find it is compared with the whole state.
+            Event::AttemptEndedOnNode { attempt, node, .. } => {
                 log.note_job(attempt.job);
                 log.note_node(node);
             }

@@ -19,6 +19,23 @@ use std::time::Duration;
 const CLOCKS_APART: Duration = Duration::from_secs(10);
 
 impl State {
+    /// A node has ended an attempt that was given up while it was silent.
+    fn stale_attempt_gone(
+        &self,
+        node: &str,
+        attempt: AttemptId,
+        what: &AttemptReport,
+    ) -> Option<Event> {
+        let over = matches!(
+            what,
+            AttemptReport::Ended { .. }
+                | AttemptReport::Missing
+                | AttemptReport::LaunchFailed { .. }
+        );
+        let is_stale = || self.nodes.get(node).is_some_and(|n| n.stale.contains(&attempt));
+        (over && is_stale()).then(|| Event::StaleAttemptGone { node: node.to_string(), attempt })
+    }
+
     pub(super) fn decide_report(
         &self,
         node: &str,
@@ -27,23 +44,15 @@ impl State {
         what: &AttemptReport,
         now: Timestamp,
     ) -> Vec<Event> {
-        let stale = self.nodes.get(node).is_some_and(|n| n.stale.contains(&attempt));
-        let over = matches!(
-            what,
-            AttemptReport::Ended { .. }
-                | AttemptReport::Missing
-                | AttemptReport::LaunchFailed { .. }
-        );
-        if stale && over {
-            return vec![Event::StaleAttemptGone { node: node.to_string(), attempt }];
-        }
-        let Some(job) = self.jobs.get(&attempt.job) else { return Vec::new() };
-        let Some(active) = job.attempt().filter(|a| a.number == attempt.number) else {
-            return Vec::new();
+        let job = self.jobs.get(&attempt.job);
+        let held = job.and_then(|job| {
+            let active = job.attempt().filter(|active| active.number == attempt.number)?;
+            active.held_nodes.iter().any(|held| held == node).then_some((job, active))
+        });
+        // An attempt that a node still holds was not given up there.
+        let Some((job, active)) = held else {
+            return self.stale_attempt_gone(node, attempt, what).into_iter().collect();
         };
-        if !active.held_nodes.iter().any(|n| n == node) {
-            return Vec::new();
-        }
         let parameters = &self.config.parameters;
         // A node's clock may be off, or the node may lie: nothing of an attempt happens before it.
         let at = at.max(active.start);

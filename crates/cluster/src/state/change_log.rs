@@ -33,11 +33,21 @@ pub(crate) struct LogPosition {
 
 impl ChangeLog {
     pub fn note_job(&mut self, job: JobId) {
-        self.note(StateChange::Job(job));
+        self.make_room();
+        self.changes.push_back(StateChange::Job(job));
     }
 
     pub fn note_node(&mut self, name: &str) {
-        self.note(StateChange::Node(name.to_owned()));
+        // Every start and every end notes each of its nodes: the text of the change that leaves serves for the next.
+        let text = match self.make_room() {
+            Some(StateChange::Node(mut text)) => {
+                text.clear();
+                text.push_str(name);
+                text
+            }
+            _ => name.to_owned(),
+        };
+        self.changes.push_back(StateChange::Node(text));
     }
 
     /// Something changed that is not told as a change of single jobs and nodes: no position before it is good any more.
@@ -46,12 +56,13 @@ impl ChangeLog {
         self.changes.clear();
     }
 
-    fn note(&mut self, change: StateChange) {
-        if self.changes.len() == CHANGES_MAX {
-            self.changes.pop_front();
-            self.first += 1;
+    /// Takes out the oldest change where no more are kept.
+    fn make_room(&mut self) -> Option<StateChange> {
+        if self.changes.len() < CHANGES_MAX {
+            return None;
         }
-        self.changes.push_back(change);
+        self.first += 1;
+        self.changes.pop_front()
     }
 
     fn end(&self) -> u64 {
@@ -126,5 +137,15 @@ mod tests {
         assert_eq!(since(&log, &position).map(|changes| changes.len()), Some(CHANGES_MAX));
         log.note_job(JobId(0));
         assert_eq!(since(&log, &position), None);
+    }
+
+    #[test]
+    fn change_that_leaves_gives_its_text_and_no_name_to_the_next() {
+        let mut log = ChangeLog::default();
+        (0..CHANGES_MAX).for_each(|at| log.note_node(&format!("node{at}")));
+        let position = log.position();
+        ["n1", "a much longer name"].iter().for_each(|name| log.note_node(name));
+        let expected = ["n1", "a much longer name"].map(|name| StateChange::Node(name.into()));
+        assert_eq!(since(&log, &position), Some(expected.to_vec()));
     }
 }

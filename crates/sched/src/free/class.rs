@@ -18,6 +18,8 @@ pub struct NodeClasses {
     pub samples: Vec<Arc<NodeConfig>>,
     /// What an empty node of each class has, by column of its timeline.
     pub empty: Vec<Box<[u64]>>,
+    /// The same, as the very CPUs, bytes and devices: what is free of a node is this without what is used.
+    pub empty_nodes: Vec<NodeFree>,
 }
 
 impl NodeClasses {
@@ -30,8 +32,9 @@ impl NodeClasses {
             let class = match same_hash.iter().find(alike) {
                 Some(class) => *class,
                 None => {
-                    let empty = columns_free(&NodeFree::empty(&node.config), &node.config);
-                    classes.empty.push(empty.into_boxed_slice());
+                    let empty = NodeFree::empty(&node.config);
+                    classes.empty.push(columns_free(&empty, &node.config).into_boxed_slice());
+                    classes.empty_nodes.push(empty);
                     classes.samples.push(node.config.clone());
                     let class = ClassIndex(classes.samples.len() as u32 - 1);
                     same_hash.push(class);

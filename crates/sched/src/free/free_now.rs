@@ -245,11 +245,11 @@ impl FreeTimes {
     fn new(shape: &WaitingShape, plan: &PlanNodes<'_, '_>, nodes: &[u32]) -> Self {
         let everybody = ReservationAccess::default();
         let until = |node: u32| plan.timelines.free_until(node, &shape.needs, &everybody);
-        let nodes = nodes.iter().copied().filter(|node| plan.admits(*node, shape));
-        let mut until: Vec<Millis> =
-            nodes.map(until).filter(|until| *until > plan.timelines.now).collect();
-        until.sort_unstable_by(|a, b| b.cmp(a));
-        Self { as_of: plan.as_of(), until }
+        let admitted = nodes.iter().copied().filter(|node| plan.admits(*node, shape));
+        let mut times: Vec<Millis> = Vec::with_capacity(nodes.len());
+        times.extend(admitted.map(until).filter(|until| *until > plan.timelines.now));
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        Self { as_of: plan.as_of(), until: times }
     }
 
     /// Whether so many nodes stay free until then.

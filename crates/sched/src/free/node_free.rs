@@ -78,9 +78,17 @@ impl NodeFree {
     }
 
     pub fn of(info: &NodeInfo) -> Self {
-        let mut free = Self::empty(&info.config);
+        Self::empty(&info.config).without_used(info)
+    }
+
+    /// What is free of the node where `self` is what it has when it is empty.
+    pub fn without_used(self, info: &NodeInfo) -> Self {
+        let mut free = self;
         free.cpus.subtract(&info.used.cpus);
-        free.cpus = cores::whole_cores(&free.cpus, cores::threads(&info.config));
+        let threads = cores::threads(&info.config);
+        if threads > 1 {
+            free.cpus = cores::whole_cores(&free.cpus, threads);
+        }
         free.shared.clone_from(&info.used.shared);
         free.memory = Bytes(free.memory.0.saturating_sub(info.used.memory.0));
         for share in &info.used.gres {

@@ -352,7 +352,8 @@ impl<'a> NodeTimelines<'a> {
     /// The very cores and devices that are free now.
     pub fn free_now(&mut self, node: u32) -> &NodeFree {
         let info = &self.view.nodes[node as usize];
-        self.free_now.entry(node).or_insert_with(|| NodeFree::of(info))
+        let empty = &self.classes.empty_nodes[self.classes.of[node as usize].at()];
+        self.free_now.entry(node).or_insert_with(|| empty.clone().without_used(info))
     }
 
     /// What a job that starts at `start` may use of a node until its end.
@@ -370,7 +371,7 @@ impl<'a> NodeTimelines<'a> {
         let free = if start <= self.now {
             self.free_now(node).clone()
         } else {
-            NodeFree::empty(self.config(node))
+            self.classes.empty_nodes[self.class(node).at()].clone()
         };
         limited_to_amounts(free, &least, &there, self.config(node))
     }

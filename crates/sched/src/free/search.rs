@@ -213,7 +213,8 @@ impl Search {
     pub fn ready_now(&mut self, timelines: &NodeTimelines<'_>, most: usize) -> Vec<u32> {
         self.follow(timelines);
         self.put_back();
-        let mut ready: Vec<RankedTime> = Vec::new();
+        let is_bounded = most <= self.order.len();
+        let mut ready: Vec<RankedTime> = Vec::with_capacity(if is_bounded { most } else { 0 });
         while ready.len() < most && self.may_start_now() {
             let Some(entry) = self.pop() else { break };
             let Some(time) = self.time(timelines, entry, timelines.now) else { continue };

@@ -6,12 +6,15 @@
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
+use crate::free::node_free::NodeFree;
 use crate::free::node_timelines::{FreeDuring, NodeTimelines, SlotRank};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, over_time};
 use crate::free::timeline::{Millis, NEVER, columns_of, now_key};
-use crate::index::Rank;
+use crate::index::{ClassIndex, Rank};
 use crate::memo::{Baseline, GpuLosses, NeedsCache, NodeLoss, Replay, SlotRecord};
 use crate::place::{Placement, fit, place};
+use model::allocation::NodeShare;
+use model::node::NodeConfig;
 use model::price::Price;
 use model::time::TimeLimit;
 use std::cmp::Reverse;
@@ -185,7 +188,7 @@ impl SlotFinder<'_, '_> {
         let length = shape.search_of_length(short).length;
         let now = self.timelines.now;
         let nothing = vec![0; shape.demand.gres.len()];
-        let mut shares = Vec::with_capacity(count);
+        let mut shares: Vec<(u32, NodeShare)> = Vec::with_capacity(count);
         let search = shape.search(NeedsScope::EachNode, short, self.needs_cache, self.baseline);
         let ready = search.ready_now(self.timelines, count);
         if ready.len() < count {
@@ -194,10 +197,17 @@ impl SlotFinder<'_, '_> {
         let needs = search.needs.clone();
         let ready = self.reserved_first(shape, &needs, &ready, length);
         let each = shape.demand.tasks_on_each();
+        // Most nodes of a wide job are alike and have the same free: it gets the same of each.
+        let mut last: Option<(ClassIndex, NodeFree)> = None;
         for &node in ready.iter().take(count) {
             let free = self.timelines.free_through(node, &shape.access, now, length);
-            let config = self.timelines.config(node);
-            let share = fit::grant(&shape.demand, config, &free, each, &nothing);
+            let (class, config) = (self.timelines.class(node), self.timelines.config(node));
+            let before = last.as_ref().filter(|(of, known)| (*of, known) == (class, &free));
+            let share = match (before, shares.last()) {
+                (Some(_), Some((_, share))) => Some(on_node(share, config)),
+                _ => fit::grant(&shape.demand, config, &free, each, &nothing),
+            };
+            last = share.is_some().then_some((class, free));
             shares.extend(share.map(|share| (node, share)));
         }
         if shares.len() < count {
@@ -233,8 +243,10 @@ impl SlotFinder<'_, '_> {
             let free_until = timelines.free_until(node, needs, &shape.access);
             Some((power, weight, price, free_until, rank, node))
         };
-        let others = reserved.iter().take(RESERVED_NODES_MAX).copied().filter(serves);
-        let mut keyed: Vec<_> = found.iter().copied().chain(others).filter_map(key).collect();
+        let reserved = &reserved[..reserved.len().min(RESERVED_NODES_MAX)];
+        let others = reserved.iter().copied().filter(serves);
+        let mut keyed = Vec::with_capacity(found.len() + reserved.len());
+        keyed.extend(found.iter().copied().chain(others).filter_map(key));
         keyed.sort_unstable();
         keyed.dedup();
         keyed.into_iter().map(|(.., node)| node).collect()
@@ -568,5 +580,20 @@ impl SlotFinder<'_, '_> {
             ranks.truncate(LATER_NODES_MAX);
         }
         ranks.into_iter().map(|rank| needs.candidate(rank)).collect()
+    }
+}
+
+/// The same share of another node of the class.
+fn on_node(share: &NodeShare, config: &NodeConfig) -> NodeShare {
+    let NodeShare { node: _, cpus, memory, gres, tasks, sharers, disk, price } = share;
+    NodeShare {
+        node: config.name.clone(),
+        cpus: cpus.clone(),
+        memory: *memory,
+        gres: gres.clone(),
+        tasks: *tasks,
+        sharers: *sharers,
+        disk: *disk,
+        price: *price,
     }
 }

@@ -21,6 +21,8 @@ const MOVED_ONE_BY_ONE: usize = 32;
 
 #[derive(Debug, Clone, Default)]
 pub struct Baseline {
+    /// A view was taken over.
+    has_view: bool,
     pub nodes: Vec<Arc<NodeInfo>>,
     /// The names of the nodes.
     pub names: Arc<[String]>,
@@ -43,14 +45,9 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Whether these are the nodes of the view, whatever runs on them.
-    pub fn is_of(&self, view: &View) -> bool {
-        let is_same = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
-            Arc::ptr_eq(a, b) || Arc::ptr_eq(&a.config, &b.config) || a.config == b.config
-        };
-        let (known, new) = (self.nodes.chunks(NODES_AT_ONCE), view.nodes.chunks(NODES_AT_ONCE));
-        self.nodes.len() == view.nodes.len()
-            && known.zip(new).all(|(a, b)| are_same(a, b) || a.iter().zip(b).all(is_same))
+    /// Whether it has seen no view yet.
+    pub fn is_new(&self) -> bool {
+        !self.has_view
     }
 
     /// Whether a node takes jobs of one user only.
@@ -79,11 +76,16 @@ impl Baseline {
         &self.on_node[node as usize]
     }
 
-    /// Takes over the view's nodes and jobs. Returns the nodes that changed, in order.
-    pub fn refresh(&mut self, view: &View, now: Millis) -> Vec<u32> {
-        if self.nodes.len() != view.nodes.len() || self.on_node.is_empty() {
+    /// Takes over the view's nodes and jobs. Returns the nodes that changed, in order. `None` if the view has other nodes than the
+    /// one before, whatever runs on them: nothing of it is good any more then.
+    pub fn refresh(&mut self, view: &View, now: Millis) -> Option<Vec<u32>> {
+        if !self.is_new() && self.nodes.len() != view.nodes.len() {
+            return None;
+        }
+        if self.is_new() {
             let user_exclusive = view.nodes.iter().filter(|node| is_user_exclusive(node));
             *self = Self {
+                has_view: true,
                 classes: NodeClasses::of_nodes(&view.nodes),
                 nodes: view.nodes.clone(),
                 names: view.nodes.iter().map(|node| node.config.name.clone()).collect(),
@@ -116,6 +118,10 @@ impl Baseline {
                 let (node, known) = (&view.nodes[at], &mut self.nodes[at]);
                 let mut is_changed = is_changed[at];
                 if !Arc::ptr_eq(known, node) {
+                    let (old, new) = (&known.config, &node.config);
+                    if !Arc::ptr_eq(old, new) && old != new {
+                        return None;
+                    }
                     let availability_changed = known.availability != node.availability;
                     self.availability_changed |= availability_changed;
                     self.availability[at] = node.availability;
@@ -131,13 +137,17 @@ impl Baseline {
             }
         }
         for at in changed.iter().map(|node| *node as usize) {
-            let whole = &self.classes.empty[self.classes.of[at].at()];
+            let class = self.classes.of[at].at();
+            let empty = EmptyNode {
+                columns: &self.classes.empty[class],
+                free: &self.classes.empty_nodes[class],
+            };
             let timeline = &mut self.timelines[at];
-            set_timeline(timeline, &self.nodes[at], whole, &self.on_node[at], now);
+            set_timeline(timeline, &self.nodes[at], &empty, &self.on_node[at], now);
             self.next_changes[at] = timeline.next_change().unwrap_or(NEVER);
             self.free_cores[at] = timeline.free(0)[CORES];
         }
-        changed
+        Some(changed)
     }
 
     /// Takes over the running jobs. Lists sorted by job id are compared fastest.
@@ -210,21 +220,27 @@ pub fn is_resumable(running: &RunningJob) -> bool {
     running.resume_when_free && !running.is_ending
 }
 
-/// Sets one node's timeline: free now what is not used, and more as each job ends; `whole` is what the empty node has. The timeline
-/// of before gives its allocations.
+/// What a node has when it is empty.
+struct EmptyNode<'c> {
+    /// By column of its timeline.
+    columns: &'c [u64],
+    free: &'c NodeFree,
+}
+
+/// Sets one node's timeline: free now what is not used, and more as each job ends. The timeline of before gives its allocations.
 fn set_timeline(
     timeline: &mut Timeline,
     info: &NodeInfo,
-    whole: &[u64],
+    empty: &EmptyNode<'_>,
     on: &[(Arc<RunningJob>, u32)],
     now: Millis,
 ) {
-    let config = &*info.config;
+    let (config, whole) = (&*info.config, empty.columns);
     if on.is_empty() && info.used == NodeUse::default() {
         timeline.reset(whole, Occupancy::default());
         return;
     }
-    let mut free = columns_free(&NodeFree::of(info), config);
+    let mut free = columns_free(&empty.free.clone().without_used(info), config);
     let mut there = Occupancy {
         jobs: info.used.jobs,
         exclusive: info.used.exclusive,
@@ -342,7 +358,8 @@ mod tests {
         let info = &view.nodes[0];
         let classes = NodeClasses::of_nodes(&view.nodes);
         let mut idle = Timeline::constant(&[], Occupancy::default());
-        set_timeline(&mut idle, info, &classes.empty[0], &[], 0);
+        let empty = EmptyNode { columns: &classes.empty[0], free: &classes.empty_nodes[0] };
+        set_timeline(&mut idle, info, &empty, &[], 0);
         let free = columns_free(&NodeFree::of(info), &info.config);
         assert_eq!(idle, Timeline::constant(&free, Occupancy::default()));
     }

@@ -51,20 +51,17 @@ pub struct Memo {
 impl Memo {
     /// Brings everything up to date with the view.
     pub(crate) fn refresh(&mut self, view: &View, now: Timestamp) {
-        let all_new = !self.baseline.is_of(view)
-            || !are_same(&self.partitions, &view.partitions)
-            || self.policy != view.policy;
-        if all_new {
-            let (partitions, policy) = (view.partitions.clone(), view.policy.clone());
-            *self = Self { partitions, policy, ..Self::default() };
-        }
-        let changed = self.baseline.refresh(view, now.millis());
-        self.gpu_losses.refresh(&view.typical_jobs, &self.baseline, &changed);
-        if all_new {
-            self.needs_cache = NeedsCache::over(view, &self.baseline);
-        } else {
-            self.replay_log.add_changed(&changed);
-            self.needs_cache.refresh(&self.baseline, changed);
+        let is_known = !self.baseline.is_new()
+            && are_same(&self.partitions, &view.partitions)
+            && self.policy == view.policy;
+        let changed = if is_known { self.baseline.refresh(view, now.millis()) } else { None };
+        match changed {
+            Some(changed) => {
+                self.gpu_losses.refresh(&view.typical_jobs, &self.baseline, &changed);
+                self.replay_log.add_changed(&changed);
+                self.needs_cache.refresh(&self.baseline, changed);
+            }
+            None => self.begin_anew(view, now),
         }
         if self.baseline.availability_changed {
             self.queue.forget_waiting_shapes();
@@ -87,6 +84,15 @@ impl Memo {
         let (owned_nodes, projects) =
             (self.baseline.has_user_exclusive_nodes(), self.baseline.projects_with_nodes());
         self.queue.refresh(view, owned_nodes, projects, &self.windows, now);
+    }
+
+    /// Forgets everything: the view has other nodes, partitions or policies.
+    fn begin_anew(&mut self, view: &View, now: Timestamp) {
+        let (partitions, policy) = (view.partitions.clone(), view.policy.clone());
+        *self = Self { partitions, policy, ..Self::default() };
+        let changed = self.baseline.refresh(view, now.millis()).unwrap_or_default();
+        self.gpu_losses.refresh(&view.typical_jobs, &self.baseline, &changed);
+        self.needs_cache = NeedsCache::over(view, &self.baseline);
     }
 }
 

@@ -50,6 +50,7 @@ impl ReplayLog {
         };
         if replay.is_active {
             replay.is_changed = vec![false; nodes];
+            replay.changed_nodes.reserve(nodes.min(CHANGED_MAX));
             changed.into_iter().for_each(|node| replay.mark(node));
         }
         replay

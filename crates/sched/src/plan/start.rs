@@ -99,14 +99,13 @@ impl<'a> Planner<'a> {
         // A slot that the job had through another partition is not needed any more.
         self.release_slot(job);
         let partition = &self.view.partitions[entry.partition as usize].partition;
+        let mut shares = Vec::with_capacity(placement.shares.len());
+        shares.extend(placement.shares.into_iter().map(|(_, share)| share));
         self.starts.push(Start {
             job,
             time_limit,
             het: self.view.queue[waiting].het,
-            allocation: Arc::new(Allocation {
-                partition: partition.name.clone(),
-                nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),
-            }),
+            allocation: Arc::new(Allocation { partition: partition.name.clone(), nodes: shares }),
         });
     }
 

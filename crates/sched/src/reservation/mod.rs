@@ -156,6 +156,9 @@ impl ReservationWindows {
 
     /// When the next window of the whole node begins that the job may not use, or its own ends.
     pub fn next_closed(&self, node: u32, access: &ReservationAccess, time: Millis) -> Millis {
+        if self.reservations.is_empty() {
+            return NEVER;
+        }
         let own_end =
             self.is_bound(access).then(|| self.own_end(node, access, time).unwrap_or(time));
         let windows = self.closed(node, access, time);

@@ -15,6 +15,9 @@ pub struct JobClaim<'t> {
     pub time: TimeLimit,
 }
 
+/// How a limit on a kind is named. Most limits are kept: only one that is broken gets its name.
+type NamedKind = fn(TresKind) -> LimitKind;
+
 /// The limits that apply to one claimant.
 pub struct LimitCheck<'u, 'a> {
     usage: &'u Usage<'a>,
@@ -287,13 +290,11 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
             .raw_usage
             .filter(|_| !self.alone)
             .map_or(0, |raw_usage| raw_usage.minutes(kind));
-        let tres = LimitKind::Tres(kind.clone());
-        let (broken, kind, in_use, asked) = match measure {
+        let tres: NamedKind = LimitKind::Tres;
+        let (broken, named, in_use, asked): (bool, NamedKind, u64, u64) = match measure {
             Measure::Job => (amount > limit, tres, 0, amount),
             Measure::Least => (amount < limit, tres, 0, amount),
-            Measure::JobMinutes => {
-                (job_minutes > limit, LimitKind::TresMinutes(kind.clone()), 0, job_minutes)
-            }
+            Measure::JobMinutes => (job_minutes > limit, LimitKind::TresMinutes, 0, job_minutes),
             Measure::Held if *kind == TresKind::Node => {
                 let (in_use, more) = nodes(holding.total, job);
                 (in_use + more > limit, tres, in_use, amount)
@@ -304,19 +305,19 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
             }
             Measure::RunMinutes => {
                 let broken = amount > 0 && held_minutes.saturating_add(run_minutes) > limit;
-                (broken, LimitKind::TresRunMinutes(kind.clone()), held_minutes, run_minutes)
+                (broken, LimitKind::TresRunMinutes, held_minutes, run_minutes)
             }
             Measure::SpentMinutes => {
                 let safe = self.usage.accounting().enforce.safe;
                 let whole = raw_usage.saturating_add(held_minutes).saturating_add(job_minutes);
                 let broken = if safe || self.alone { whole > limit } else { raw_usage >= limit };
                 let in_use = if safe { raw_usage.saturating_add(held_minutes) } else { raw_usage };
-                let kind = LimitKind::TresMinutes(kind.clone());
-                (amount > 0 && broken, kind, in_use, job_minutes)
+                (amount > 0 && broken, LimitKind::TresMinutes, in_use, job_minutes)
             }
         };
-        let holder = holding.holder;
-        broken.then(|| Limit { scope, kind, holder: holder.to_owned(), limit, in_use, asked })
+        let holder = || holding.holder.to_owned();
+        let kind = || named(kind.clone());
+        broken.then(|| Limit { scope, kind: kind(), holder: holder(), limit, in_use, asked })
     }
 }
 

@@ -4,6 +4,7 @@ use super::claimant::{Claimant, minutes};
 use super::table::{self, CountedOver};
 use crate::accounting::Accounting;
 use crate::view::View;
+use foldhash::fast::RandomState;
 use model::account::{Qos, QosFlag};
 use model::allocation::NodeShare;
 use model::priority::billing;
@@ -28,7 +29,7 @@ pub(super) struct UsageTotals {
     pub run_minutes: Tres,
     pub jobs: u32,
     /// The number of jobs on each node: a node counts once, however many jobs are on it.
-    pub nodes: HashMap<String, u32>,
+    pub nodes: HashMap<String, u32, RandomState>,
 }
 
 impl UsageTotals {
@@ -37,7 +38,12 @@ impl UsageTotals {
         self.run_minutes.merge(&job.run_minutes);
         self.jobs += 1;
         for node in &job.nodes {
-            *self.nodes.entry(node.clone()).or_default() += 1;
+            match self.nodes.get_mut(node) {
+                Some(jobs) => *jobs += 1,
+                None => {
+                    self.nodes.insert(node.clone(), 1);
+                }
+            }
         }
     }
 
