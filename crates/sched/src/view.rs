@@ -124,6 +124,13 @@ impl NodeUse {
             })
     }
 
+    /// Whether nobody may join those on the node: one has it whole, or each of several users keeps the others off. The second comes
+    /// about where the configuration changes under running jobs.
+    pub fn is_closed_to_all(&self) -> bool {
+        let owners = || self.user_exclusive.iter().map(|(_, uid)| uid);
+        self.exclusive || owners().zip(owners().skip(1)).any(|(one, next)| one != next)
+    }
+
     pub fn take_cpus(&mut self, share: &NodeShare) {
         self.cpus.union(&share.cpus);
         if share.sharers > 1 {

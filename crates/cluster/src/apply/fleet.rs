@@ -41,6 +41,7 @@ impl State {
                 self.fleets.remove(name);
                 self.partitions.retain(|partition| partition.name != *name);
                 self.invalidate_configuration();
+                self.count_node_use();
             }
             other => unreachable!("{other:?} is applied elsewhere"),
         }
@@ -82,6 +83,7 @@ impl State {
         }
         self.settle_dynamic_members();
         self.invalidate_configuration();
+        self.count_node_use();
     }
 
     fn settle_fleet_node(&mut self, config: &NodeConfig, failure: Option<&str>, at: Timestamp) {

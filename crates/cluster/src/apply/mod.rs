@@ -11,6 +11,7 @@ mod field;
 mod fleet;
 mod machine;
 mod membership;
+mod node_use;
 mod power;
 mod requeue;
 mod restore_wait;
@@ -263,6 +264,7 @@ impl State {
         self.shut_out = shut_out;
         self.price_backed_nodes();
         self.invalidate_configuration();
+        self.count_node_use();
     }
 
     fn apply_submitted(&mut self, s: &Submitted) {

@@ -155,10 +155,13 @@ impl State {
                 self.partitions.push(Arc::new((**partition).clone()));
                 self.settle_dynamic_members();
                 self.invalidate_configuration();
+                // A job may run in it from before it left the configuration.
+                self.count_node_use();
             }
             Event::PartitionRemoved { name } => {
                 self.partitions.retain(|partition| partition.name != *name);
                 self.invalidate_configuration();
+                self.count_node_use();
             }
             Event::AccountSet(account) => {
                 self.deleted.restore_account(&account.name);

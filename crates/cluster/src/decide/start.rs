@@ -49,6 +49,10 @@ impl State {
         if !job.is_waiting() || job.hold.is_some() {
             return Err(Refusal::JobNotPending(job.id));
         }
+        // The plan was made before somebody put the job off, or let fewer tasks of the array run.
+        if job.begin.is_some_and(|begin| begin > context.now) || self.is_throttled(job) {
+            return Err(Refusal::JobNotPending(job.id));
+        }
         if self.may_run_unknown(job) {
             return Err(Refusal::NoCapacityNow);
         }
@@ -102,6 +106,12 @@ impl State {
             priority,
             step,
         })
+    }
+
+    /// Whether as many tasks of the array run as may at a time.
+    fn is_throttled(&self, job: &Job) -> bool {
+        let throttle = job.pending.as_ref().and_then(|pending| pending.throttle);
+        throttle.is_some_and(|most| self.running_tasks(job.id) >= most)
     }
 
     /// The id of the job that starts, and for an array the task that leaves its pending set.

@@ -426,10 +426,6 @@ impl State {
         self.user_jobs = UserJobs::default();
         self.replicas.clear();
         self.held_bytes = HeldBytes::default();
-        for node in self.nodes.values_mut() {
-            node.used = Default::default();
-            node.holders.clear();
-        }
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
@@ -450,14 +446,12 @@ impl State {
             if has_started {
                 self.id_ranges.give(job.spec.owner.uid);
             }
-            if let Some(attempt) = job.attempt() {
-                let held = attempt.held_nodes.clone();
-                let allocation = attempt.allocation.clone();
+            if job.attempt().is_some() {
                 self.active.insert(id);
-                self.occupy(id, &allocation, Some(&held[..]));
             }
             self.enqueue(id);
         }
+        self.count_node_use();
     }
 }
 

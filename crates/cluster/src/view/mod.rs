@@ -175,7 +175,7 @@ pub fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) ->
 }
 
 /// Whether other users' jobs are kept off the job's nodes.
-pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
+pub fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
     job.spec.request().sharing == Sharing::User || partition.is_some_and(|p| p.exclusive_user)
 }
 

@@ -1,6 +1,6 @@
 //! Invariants that hold after every event, computed anew from the jobs and compared with the state.
 
-use cluster::{Event, Job, Phase, State};
+use cluster::{Event, Job, Phase, State, view};
 use model::allocation::Allocation;
 use model::id::{AttemptId, JobId};
 use model::record::{JobRecord, RecordState};
@@ -23,7 +23,7 @@ impl Watch {
         let back: Event = serde_json::from_str(&text).expect("an event is read");
         assert_eq!(back, *event, "an event reads back as it was written");
         if let Event::Started(started) = event {
-            no_grant_exceeds_the_node(state, &started.allocation);
+            no_grant_exceeds_the_node(state, started.attempt.job, &started.allocation);
         }
         node_use_is_the_sum_of_active_attempts(state);
         steps_share_no_resources(state);
@@ -88,7 +88,11 @@ impl Watch {
 }
 
 /// Looked at when something is granted: a file that takes resources away leaves running jobs alone.
-fn no_grant_exceeds_the_node(state: &State, granted: &Allocation) {
+fn no_grant_exceeds_the_node(state: &State, job: JobId, granted: &Allocation) {
+    let job = &state.jobs[&job];
+    let uid = job.spec.owner.uid;
+    let partition = state.partition(&granted.partition).map(|partition| &**partition);
+    let is_alone = view::is_user_exclusive(job, partition);
     for share in &granted.nodes {
         let name = &share.node;
         let node = &state.nodes[name];
@@ -96,7 +100,9 @@ fn no_grant_exceeds_the_node(state: &State, granted: &Allocation) {
         assert!(used.cpus.is_subset(&node.config.usable_cpus()), "CPUs of {name}: {}", used.cpus);
         assert!(used.memory <= node.config.usable_memory(), "memory of {name}");
         assert!(!used.exclusive || used.jobs == 1, "{name} is given whole, and to others");
-        assert!(used.user_exclusive.is_empty() || used.users.len() == 1, "{name} has two users");
+        let owns = |(_, owner): &(JobId, u32)| *owner == uid;
+        assert!(used.user_exclusive.iter().all(owns), "{name} is given to another user");
+        assert!(!is_alone || used.users[..] == [uid], "{name} has two users");
         let mut units = BTreeSet::new();
         for gres in &used.gres {
             for index in &gres.indices {
@@ -131,6 +137,12 @@ fn node_use_is_the_sum_of_active_attempts(state: &State) {
             used.take_cpus(share);
             used.jobs += 1;
             used.users.push(job.spec.owner.uid);
+            // As the partition is now, not as it was when the job started.
+            let partition = state.partition(&attempt.allocation.partition).map(|found| &**found);
+            used.exclusive |= view::is_exclusive(job, partition, state.config.parameters.select);
+            if view::is_user_exclusive(job, partition) {
+                used.user_exclusive.push((job.id, job.spec.owner.uid));
+            }
         }
     }
     for (name, node) in &state.nodes {
@@ -139,7 +151,8 @@ fn node_use_is_the_sum_of_active_attempts(state: &State) {
         used.users.dedup();
         let mut of_node = node.used.clone();
         let mut held = node.holders.clone();
-        (used.exclusive, used.user_exclusive) = (of_node.exclusive, of_node.user_exclusive.clone());
+        used.user_exclusive.sort_unstable();
+        of_node.user_exclusive.sort_unstable();
         for gres in [&mut used.gres, &mut of_node.gres] {
             gres.sort_by_key(|g| (g.name.clone(), g.indices.clone(), g.count));
         }

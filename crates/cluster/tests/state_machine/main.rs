@@ -35,6 +35,7 @@ mod reservations;
 mod restore;
 mod room;
 mod secrets;
+mod sharing;
 mod steps;
 mod submit;
 mod testbed;

@@ -12,6 +12,7 @@ use model::change::{JobChange, JobField, JobRef, NodeChange, Requeue};
 use model::dependency::Dependency;
 use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::node::SlotState;
+use model::partition::OverSubscribe;
 use model::preempt::PreemptMode;
 use model::reason::{LaunchFault, UserFault};
 use model::request::{Sharing, WaitPolicy};
@@ -51,7 +52,9 @@ impl History {
                 self.world.now = self.world.now + Duration::from_secs(*secs);
                 self.by_root(Command::Tick { booked: *booked });
             }
-            Move::Configure { nodes, memory_gib } => self.configure(*nodes, *memory_gib),
+            Move::Configure { nodes, memory_gib, sharing } => {
+                self.configure(*nodes, *memory_gib, *sharing);
+            }
             Move::Restart => {
                 self.world.restart();
                 let term = self.world.state.term + 1;
@@ -157,7 +160,7 @@ impl History {
     }
 
     /// Some of four nodes stay in the file; what they have is declared anew.
-    fn configure(&mut self, chosen: u8, memory_gib: u64) {
+    fn configure(&mut self, chosen: u8, memory_gib: u64, sharing: u8) {
         let names = ["n1", "n2", "n3", "n4"];
         let kept = names.iter().enumerate().filter(|(at, _)| (chosen >> at) & 1 == 1);
         let mut config = config(&kept.map(|(_, name)| *name).collect::<Vec<_>>());
@@ -166,6 +169,13 @@ impl History {
             node.gres[0].count = 1 + memory_gib % 2;
         }
         config.parameters.return_to_service = (memory_gib % 2) as u8;
+        let main = &mut config.partitions[0];
+        main.exclusive_user = sharing == 3;
+        main.over_subscribe = match sharing {
+            0 => OverSubscribe::Exclusive,
+            1 => OverSubscribe::Force(2),
+            _ => OverSubscribe::No,
+        };
         self.by_root(Command::Configure(Box::new(config)));
     }
 

@@ -49,6 +49,7 @@ pub enum Move {
     Configure {
         nodes: u8,
         memory_gib: u64,
+        sharing: u8,
     },
     Step {
         job: u8,
@@ -121,8 +122,8 @@ pub fn moves() -> impl Strategy<Value = Move> {
         2 => (any8(), any8(), 0u8..8)
             .prop_map(|(first, second, what)| Move::Node { first, second, what }),
         4 => (0u64..400, any::<bool>()).prop_map(|(secs, booked)| Move::Pass { secs, booked }),
-        1 => (1u8..16, 2u64..17)
-            .prop_map(|(nodes, memory_gib)| Move::Configure { nodes, memory_gib }),
+        1 => (1u8..16, 2u64..17, 0u8..8)
+            .prop_map(|(nodes, memory_gib, sharing)| Move::Configure { nodes, memory_gib, sharing }),
         2 => (any8(), 0u32..6, prop::option::of(0u32..4))
             .prop_map(|(job, tasks, nodes)| Move::Step { job, tasks, nodes }),
         1 => (any8(), 0i32..2).prop_map(|(job, code)| Move::Relinquish { job, code }),

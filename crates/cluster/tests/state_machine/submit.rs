@@ -184,6 +184,24 @@ fn late_plan_does_not_start_a_job_on_a_user_exclusive_node() {
     assert_eq!(w.try_as(root(), start), Err(Refusal::NoCapacityNow));
 }
 
+#[test]
+fn late_plan_does_not_start_what_was_put_off_or_throttled_meanwhile() {
+    let mut w = world(1);
+    let put_off = w.submit(ask());
+    let array = w.submit(ask().array("0-3"));
+    let late = w.planned();
+    assert_eq!(late.len(), 5);
+    let update = |field| JobChange::Fields(vec![field]);
+    w.change(put_off, update(JobField::Begin(w.now + Duration::from_secs(60)))).expect("root may");
+    w.change(array, update(JobField::ArrayThrottle(Some(2)))).expect("root may");
+    for start in late {
+        let _ = w.try_as(root(), Command::Start(Box::new(start)));
+    }
+    assert_eq!(w.is(put_off), JobState::Pending);
+    let running = w.state.active.iter().filter(|id| w.job(**id).task.is_some());
+    assert_eq!(running.count(), 2);
+}
+
 /// A client that sends a submission of its own may say either word without the other.
 #[test]
 fn privileged_containers_and_docker_daemons_each_take_the_sites_consent() {

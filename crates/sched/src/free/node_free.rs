@@ -95,7 +95,7 @@ impl NodeFree {
             free.take_gres(&info.config, share);
         }
         free.jobs = info.used.jobs;
-        free.exclusive = info.used.exclusive;
+        free.exclusive = info.used.is_closed_to_all();
         free.users = info.used.users.iter().map(|uid| (*uid, 1)).collect();
         let owners = &info.used.user_exclusive;
         free.owner = owners.first().map(|(_, uid)| (*uid, owners.len() as u32));

@@ -243,11 +243,15 @@ fn set_timeline(
     let mut free = columns_free(&empty.free.clone().without_used(info), config);
     let mut there = Occupancy {
         jobs: info.used.jobs,
-        exclusive: info.used.exclusive,
+        exclusive: info.used.is_closed_to_all(),
         users: info.used.users.iter().fold(Users::Nobody, |users, uid| users.and(*uid)),
         owner: info.used.user_exclusive.first().map(|(_, uid)| *uid),
     };
     let in_shares = config.gres.iter().any(|line| line.share_of.is_some());
+    // There are several where the configuration changed under running jobs.
+    let has_whole = |running: &RunningJob| running.exclusive && !running.suspended;
+    let mut whole_jobs = on.iter().filter(|(running, _)| has_whole(running)).count();
+    let mut is_whole = info.used.exclusive;
     timeline.reset(&free, there);
     let mut ends: SmallVec<[(Millis, &OnNode); 4]> = on
         .iter()
@@ -269,9 +273,12 @@ fn set_timeline(
         // A suspended job is not counted in the occupancy.
         if !running.suspended {
             there.jobs = there.jobs.saturating_sub(1);
-            there.exclusive &= !running.exclusive;
+            whole_jobs -= usize::from(running.exclusive);
+            is_whole &= !running.exclusive || whole_jobs > 0;
         }
-        (there.users, there.owner) = users_after(info, on, *end);
+        let (users, owner, is_torn) = users_after(info, on, *end);
+        (there.users, there.owner) = (users, owner);
+        there.exclusive = is_whole || is_torn;
         timeline.push(*end, &free, there);
     }
 }
@@ -306,14 +313,14 @@ fn release_shared_gpus(
     }
 }
 
-/// The users of the jobs that are still on the node at `time`, and the user of an `--exclusive=user` job among them. A
-/// user in the node's `used` without a job in the list is taken to stay: when it leaves is not known. Suspended jobs are left out,
+/// The users of the jobs that are still on the node at `time`, the user of an `--exclusive=user` job among them, and whether there are
+/// such jobs of several users. A user in the node's `used` without a job in the list is taken to stay: when it leaves is not known. Suspended jobs are left out,
 /// as they are of `used`: a node has no more users later than before, and searches rely on it.
 fn users_after(
     info: &NodeInfo,
     on: &[(Arc<RunningJob>, u32)],
     time: Millis,
-) -> (Users, Option<u32>) {
+) -> (Users, Option<u32>, bool) {
     let stays = |running: &RunningJob| {
         !running.suspended && running.end.is_none_or(|end| end.millis() > time)
     };
@@ -322,7 +329,10 @@ fn users_after(
     let users = staying().map(|running| &running.uid).chain(unknown);
     let users = users.fold(Users::Nobody, |users, uid| users.and(*uid));
     let owns = |job| info.used.user_exclusive.iter().any(|(owner, _)| *owner == job);
-    (users, staying().find(|running| owns(running.job)).map(|running| running.uid))
+    let mut owners = staying().filter(|running| owns(running.job)).map(|running| running.uid);
+    let owner = owners.next();
+    let is_torn = owners.any(|other| Some(other) != owner);
+    (users, owner, is_torn)
 }
 
 #[cfg(test)]

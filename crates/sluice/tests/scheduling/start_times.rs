@@ -127,3 +127,26 @@ fn up_start_estimates_account_for_limits_and_licenses() {
     let held = format!("Licence matlab: 0 free, 1 asked.\n    held by job {licensed} ({me}): 1\n");
     assert!(text.contains(&held), "{text}");
 }
+
+/// What a job holds of its node is counted as the files are now, not as they were when it started.
+#[test]
+fn up_head_of_the_queue_keeps_its_place_when_its_partition_gives_no_whole_nodes_any_more() {
+    let whole = TWO_NODES.replace("MaxTime", "OverSubscribe=EXCLUSIVE MaxTime");
+    assert_ne!(whole, TWO_NODES, "the partition is found");
+    let cluster = Cluster::up(&whole);
+    let runs = cluster.submit_sleeper("-t 30 -w node1 -n 1");
+    cluster.await_state(runs, "RUNNING");
+    cluster.write_conf("slurm.conf", TWO_NODES);
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    let head = cluster.submit_sleeper("-t 5 -N 2 -n 64");
+    let later = cluster.submit_sleeper("-t 60 -w node2 -n 1");
+    let waits = |job: u32, why: &str| {
+        until("it waits", || (cluster.state_of(job) == format!("PENDING|{why}")).then_some(()));
+    };
+    waits(head, "Resources");
+    waits(later, "Priority");
+    let start = cluster.shell(&format!("squeue -h --start -j {head} -o %S")).ok();
+    assert_eq!(start.trim(), end_of(&cluster, runs));
+    let explained = cluster.sluice(&["explain", &head.to_string()]).ok();
+    assert!(explained.contains("A place is kept for it"), "{explained}");
+}
