@@ -8,6 +8,7 @@ use crate::writer::books;
 use crate::writer::recover::{JournalPlace, Recovered, StateDisks};
 use cluster::{Job, State};
 use std::path::Path;
+use std::sync::Arc;
 use store::postgres::{self, Database, DatabaseUrl, EndedLog, Leader, PostgresFolder};
 use store::{BlobId, BlobInspection, BooksCopy, RealDisk};
 
@@ -90,7 +91,7 @@ fn refuse_missing(
     is_there: impl Fn(&BlobId) -> bool,
 ) -> Result<(), ServerError> {
     let Some(bad) = blobs.damaged.first().or(blobs.unfinished.as_ref()) else { return Ok(()) };
-    let lacks_text = |job: &&Job| {
+    let lacks_text = |job: &&Arc<Job>| {
         let mut needed = job.spec.launch.blobs().into_iter().flatten();
         needed.any(|(blob, _)| !is_there(&BlobId::from(&blob)))
     };

@@ -382,7 +382,8 @@ mod tests {
             return all;
         }
         let by_memory = memory_mib.checked_div(job.memory_mib);
-        let in_part = by_memory.map(|by| by + u64::from(memory_mib % job.memory_mib > 0));
+        let in_part =
+            by_memory.map(|by| by + u64::from(!memory_mib.is_multiple_of(job.memory_mib)));
         let jobs = cpus.div_ceil(of_job).min(in_part.unwrap_or(u64::MAX));
         let serves = |(free, shares): &&(u64, u64)| match job.gpus {
             TypicalGpus::Whole(_) => free == shares,
