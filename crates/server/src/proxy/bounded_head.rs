@@ -110,7 +110,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedHead<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::proxy::open_connection::OpenConnection;
     use axum::body::Body;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
