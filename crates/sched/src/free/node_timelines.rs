@@ -532,9 +532,10 @@ fn limited_to_amounts(
     for (line, &count) in free.gres.iter_mut().zip(&least[GRES..]) {
         limit_gres_line(line, count);
     }
-    free.jobs = there.jobs;
-    free.exclusive = there.exclusive;
-    free.owner = there.owner.map(|uid| (uid, 1));
+    // Timelines let go of a job that is to leave before it has left.
+    free.jobs = free.jobs.max(there.jobs);
+    free.exclusive |= there.exclusive;
+    free.owner = there.owner.map(|uid| (uid, 1)).or(free.owner);
     // Which users they are does not matter where there are several.
     free.users = match there.users {
         Users::Nobody => smallvec![],

@@ -14,6 +14,12 @@ pub enum Bug {
     DoubledLaunch,
     /// A report counts for the job's present attempt, whichever attempt it is about.
     StaleReportTaken,
+    /// Usage is charged where a step starts.
+    StepsCharged,
+    /// The devices that an attempt is granted are not counted as used.
+    DevicesUncounted,
+    /// Once in the state machine: nodes that a job had whole stay marked so when the configuration shares them.
+    MarksOfOldConfiguration,
     /// Once in the agents' sessions: a link whose hello could not be kept lives on.
     UnkeptHelloLinkLives,
     /// Once in the writer: nodes do not say hello again after a failed commit that the disk has.
@@ -31,12 +37,15 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
         Self::DoubledLaunch,
         Self::StaleReportTaken,
+        Self::StepsCharged,
+        Self::DevicesUncounted,
+        Self::MarksOfOldConfiguration,
         Self::UnkeptHelloLinkLives,
         Self::KeptCommitUnsent,
         Self::NamedAgainWithoutHello,

@@ -38,7 +38,7 @@ pub fn next(chance: &mut Chance, state: &State, now: Timestamp, variant: &mut u6
         0..=45 => submit(chance, state, now),
         46..=55 => by_root(cancel(job_ref(chance, state))),
         56..=71 => {
-            let (job, change) = (job_ref(chance, state), job_change(chance));
+            let (job, change) = (job_ref(chance, state), job_change(chance, now));
             by_root(Command::ChangeJob { job, change })
         }
         72..=77 => {
@@ -126,7 +126,7 @@ fn held_allocation() -> Launch {
     Launch { unattended: true, ..Launch::empty(LaunchKind::Interactive) }
 }
 
-fn spec(chance: &mut Chance, state: &State, owner: &Arc<Principal>, now: Timestamp) -> JobSpec {
+pub fn spec(chance: &mut Chance, state: &State, owner: &Arc<Principal>, now: Timestamp) -> JobSpec {
     let launch = match chance.below(10) {
         0..=5 => Launch::empty(LaunchKind::Batch),
         6 | 7 => held_allocation(),
@@ -215,15 +215,17 @@ fn dependency(chance: &mut Chance, state: &State) -> Option<Box<Dependency>> {
     Dependency::parse(&text).ok().map(Box::new)
 }
 
-fn job_change(chance: &mut Chance) -> JobChange {
+fn job_change(chance: &mut Chance, now: Timestamp) -> JobChange {
     let field = |field| JobChange::Fields(vec![field]);
-    match chance.below(16) {
+    match chance.below(18) {
         0 => JobChange::Hold { by: Hold::Admin },
         1..=4 => JobChange::Release,
         5..=8 => JobChange::Requeue(Requeue { hold: chance.one_in(4), ..Requeue::default() }),
         9 | 10 => JobChange::Suspend,
         11..=13 => JobChange::Resume,
-        14 => field(JobField::TimeLimit(TimeLimit::Minutes(1 + chance.below(5) as u32))),
+        14 => field(JobField::Begin(now + Duration::from_secs(chance.below(60)))),
+        15 => field(JobField::ArrayThrottle(Some(1 + chance.below(2) as u32))),
+        16 => field(JobField::TimeLimit(TimeLimit::Minutes(1 + chance.below(5) as u32))),
         _ => field(JobField::Priority(1 + chance.below(50))),
     }
 }

@@ -1,6 +1,7 @@
 //! The server's writer around the real state machine and the real journal: decides, applies, commits, and only then answers.
 //! It follows `crates/server/src/writer/`, without its threads.
 
+use super::bug::Bug;
 use super::checks::{Broken, Ledger};
 use super::disks::Disks;
 use super::dispatch::Dispatcher;
@@ -12,7 +13,9 @@ use cluster::{Command, Context, Event, Reply, State};
 use model::id::AttemptId;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::record::JobRecord;
 use model::time::Timestamp;
+use model::tres::TresKind;
 use sched::Memo;
 use std::sync::Arc;
 use store::{Journal, JournalError, LogFile, LogOptions, Position, Snapshots};
@@ -210,9 +213,9 @@ impl Server {
             }
         };
         for event in decision.events {
-            let probe = ledger.before(&self.state, &event)?;
-            let record = self.state.apply(&event);
-            ledger.after(&self.state, &event, record.as_ref(), probe)?;
+            let moving = ledger.before(&self.state, &event)?;
+            let record = self.apply(&event);
+            ledger.after(&self.state, &event, record.as_ref(), &moving)?;
             let bytes = serde_json::to_vec(&event)
                 .map_err(|error| Broken(format!("an event cannot be written: {error}")))?;
             batch.bytes.push(bytes);
@@ -223,6 +226,35 @@ impl Server {
         }
         batch.answers.push((answer, Ok(decision.reply)));
         Ok(())
+    }
+
+    fn apply(&mut self, event: &Event) -> Option<JobRecord> {
+        let bugs = self.dispatcher.bugs;
+        let is_configured = matches!(event, Event::Configured { .. });
+        let keeps_marks = is_configured && bugs.has(Bug::MarksOfOldConfiguration);
+        let before = keeps_marks.then(|| self.state.nodes.clone());
+        let record = self.state.apply(event);
+        for (name, known) in before.into_iter().flatten() {
+            if let Some(node) = self.state.nodes.get_mut(&name) {
+                node.used = known.used;
+            }
+        }
+        match event {
+            Event::StepStarted { .. } if bugs.has(Bug::StepsCharged) => {
+                let charged = self.state.charged_usage.qos.values_mut().next();
+                let seconds = charged.and_then(|usage| usage.tres_s.get_mut(&TresKind::Cpu));
+                seconds.into_iter().for_each(|seconds| *seconds += 1.0);
+            }
+            Event::Started(started) if bugs.has(Bug::DevicesUncounted) => {
+                for share in &started.allocation.nodes {
+                    if let Some(node) = self.state.nodes.get_mut(&share.node) {
+                        node.used.gres.retain(|held| !share.gres.contains(held));
+                    }
+                }
+            }
+            _ => {}
+        }
+        record
     }
 
     /// Ids are given out only below the durable high-water mark.

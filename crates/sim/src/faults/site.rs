@@ -5,10 +5,11 @@ use model::account::{Account, Association, AssociationLimits, Qos, ROOT_ACCOUNT}
 use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::{NodeConfig, NodeGres};
-use model::partition::Partition;
+use model::partition::{OverSubscribe, Partition};
 use model::preempt::{PreemptBy, PreemptMode, PreemptPolicy};
 use model::principal::{Principal, Role};
 use model::priority::PriorityPolicy;
+use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 
 pub const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
@@ -27,17 +28,28 @@ pub const LIMITED_ACCOUNT: &str = "lab";
 pub const GROUP_CPUS_MAX: u32 = 2 * CPUS + 1;
 
 /// Who belongs to the account, and names none.
-const MEMBERS: [&str; 2] = ["bob", "carol"];
+pub const MEMBERS: [&str; 2] = ["bob", "carol"];
+
+/// The longest time limit in some of the site's files, minutes. Jobs ask for up to six.
+const SHORT_LIMIT_MIN: u32 = 4;
 
 const CPUS: u32 = 8;
 const MEMORY_GIB: u64 = 16;
 
-/// What the files of the site say. They change: every fourth of these leaves a node out.
+/// What the files of the site say. They change: of four, one gives whole nodes or shares them again, one keeps users apart or has a
+/// shorter time limit, and one leaves a node out. With every fourth all that is submitted can run.
 pub fn configuration(variant: u64) -> ClusterConfig {
     let count = if variant % 4 == 3 { NODES.len() - 1 } else { NODES.len() };
     let names: Vec<String> = NODES.iter().take(count).map(|name| (*name).to_owned()).collect();
     let mut default = Partition::over(DEFAULT_PARTITION, names.clone());
     default.default = true;
+    match variant % 8 {
+        1 => default.over_subscribe = OverSubscribe::Exclusive,
+        2 => default.exclusive_user = true,
+        5 => default.over_subscribe = OverSubscribe::Force(1),
+        6 => default.max_time = TimeLimit::Minutes(SHORT_LIMIT_MIN),
+        _ => {}
+    }
     let mut urgent = Partition::over(URGENT_PARTITION, names.clone());
     urgent.priority_tier = 2;
     let mode = if variant % 8 < 4 { PreemptMode::Requeue } else { PreemptMode::Cancel };

@@ -69,7 +69,7 @@ impl World {
     fn publish(&mut self, mut server: Server, batch: Batch) -> Result<Vec<Work>, Broken> {
         self.counts.commits += u64::from(!batch.events.is_empty());
         self.counts.journalled += batch.events.len() as u64;
-        self.ledger.published(&server.state, &batch.events);
+        self.ledger.published(&server.state, &batch.events)?;
         self.nothing_is_released_that_runs(&batch.events)?;
         let mut out = Dispatched::default();
         {
@@ -220,7 +220,7 @@ impl World {
         server.roll_back(opened);
         // First, since a purge in it takes jobs out of memory that are in the books.
         if is_kept {
-            self.ledger.published(&server.state, &batch.events);
+            self.ledger.published(&server.state, &batch.events)?;
         }
         self.ledger.jobs_are_kept(&server.state)?;
         self.ledger.history_is_kept(server.position().seq)?;
@@ -283,15 +283,17 @@ impl World {
         let opened = loop {
             self.disks.make_room();
             self.disks.restart(power_cut);
-            // It may be killed while it reads.
-            if !self.is_calm && starts < 2 && self.chance.one_in(6) {
+            if let Some(write) = self.killed_at_write.filter(|_| self.awaits_its_kill()) {
+                self.disks.arm(DiskFault::Crash { write });
+            } else if !self.is_calm && starts < 2 && self.chance.one_in(6) {
+                // It may be killed while it reads.
                 let write = 1 + self.chance.below(6);
                 self.disks.arm(DiskFault::Crash { write });
             }
             match server::open(&self.disks, None) {
                 Ok(opened) if !self.disks.has_crashed() => break opened,
-                Ok(_) => {}
-                Err(_) if self.disks.has_crashed() => {}
+                Ok(_) => self.counts.server_deaths += 1,
+                Err(_) if self.disks.has_crashed() => self.counts.server_deaths += 1,
                 Err(error) => {
                     return Err(Broken(format!("the journal cannot be opened: {error}")));
                 }
@@ -306,7 +308,7 @@ impl World {
             let found = &opened.state;
             let is_kept = checks::read_back(dead.before.as_ref(), &dead.memory, found)?;
             if is_kept {
-                self.ledger.published(found, &dead.events);
+                self.ledger.published(found, &dead.events)?;
             }
             self.ledger.jobs_are_kept(found)?;
             self.ledger.history_is_kept(opened.end())?;
@@ -316,9 +318,6 @@ impl World {
         started.dispatcher.bugs = self.bugs;
         let term = started.term;
         self.server = Some(started);
-        if let Some(write) = self.killed_at_write.take() {
-            self.disks.arm(DiskFault::Crash { write });
-        }
         let mut work = vec![
             Work::own(Command::StartTerm { term }),
             Work::own(Command::Configure(Box::new(site::configuration(self.variant)))),

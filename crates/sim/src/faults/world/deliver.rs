@@ -26,6 +26,10 @@ const SILENCE_MS: i64 = 20_000;
 /// How long an `srun` has to send its launch again, once its node has come back, milliseconds.
 const DISOWN_MS: i64 = 30_000;
 
+/// How much later than by the server's clock a time limit may end an attempt, milliseconds: its node has measured that clock when they
+/// last met, and it has jumped since.
+const LIMIT_LATE_MS: i64 = 180_000;
+
 impl World {
     pub(super) fn send_to_agent(&mut self, node: &str, link: u64, message: ToAgent) -> Checked {
         let Some(agent) = self.agents.get(node) else { return Ok(()) };
@@ -291,7 +295,7 @@ impl World {
         let Reaction { answers, launched, hangs_up } = reaction;
         for (attempt, share) in launched {
             self.ledger.launch(attempt, &share)?;
-            self.cpus_are_free(node, attempt, &share)?;
+            self.share_is_free(node, attempt, &share)?;
         }
         if hangs_up {
             self.hang_up(node, Some(link), false);
@@ -305,24 +309,44 @@ impl World {
         Ok(())
     }
 
-    /// No other attempt that runs on the node has these CPUs.
-    fn cpus_are_free(&self, node: &str, attempt: AttemptId, share: &NodeShare) -> Checked {
+    /// No other attempt that lives on the node has these CPUs or devices. A suspended one has left its CPUs, and keeps its devices.
+    fn share_is_free(&self, node: &str, attempt: AttemptId, share: &NodeShare) -> Checked {
         let Some(agent) = self.agents.get(node) else { return Ok(()) };
         let is_suspended = |id: &AttemptId| {
             let state = self.server.as_ref().map(|server| &server.state);
             let job = state.and_then(|state| state.job(id.job));
             job.and_then(Job::attempt).is_some_and(|active| active.suspended)
         };
-        let mut others = agent.attempts.iter().filter(|(id, held)| {
-            **id != attempt && held.is_alive() && !held.is_suspended() && !is_suspended(id)
-        });
-        match others.find(|(_, held)| held.share.cpus.intersects(&share.cpus)) {
-            Some((other, _)) => {
-                let what = format!("{node} starts attempt {attempt} on CPUs of {other}");
-                Err(Broken(what))
-            }
-            None => Ok(()),
+        for (other, held) in
+            agent.attempts.iter().filter(|(id, held)| **id != attempt && held.is_alive())
+        {
+            let has_left = held.is_suspended() || is_suspended(other);
+            let what = if !has_left && held.share.cpus.intersects(&share.cpus) {
+                "CPUs"
+            } else if have_device_in_common(&held.share, share) {
+                "devices"
+            } else {
+                continue;
+            };
+            return Err(Broken(format!("{node} starts attempt {attempt} on {what} of {other}")));
         }
+        Ok(())
+    }
+
+    /// Nothing runs on a node for longer than its time limit allows. Clocks may be apart by as much as the server's jumps.
+    pub(super) fn limits_are_kept(&self) -> Checked {
+        let Some(server) = &self.server else { return Ok(()) };
+        for (node, agent) in &self.agents {
+            let alive = agent.attempts.iter().filter(|(_, held)| held.is_alive());
+            for (attempt, _) in alive.filter(|(_, held)| !held.is_suspended()) {
+                let limit = self.ledger.limit(&server.state, *attempt);
+                let latest = limit.map(|limit| limit.0 - self.server_clock_ms + LIMIT_LATE_MS);
+                if latest.is_some_and(|latest| self.now > latest) {
+                    return Err(Broken(format!("{attempt} runs on {node} beyond its time limit")));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn flush_reports(&mut self, node: &str) -> Checked {
@@ -375,6 +399,13 @@ impl World {
         self.dial(node, 100);
         self.set_timer(node);
     }
+}
+
+fn have_device_in_common(one: &NodeShare, other: &NodeShare) -> bool {
+    one.gres.iter().any(|held| {
+        let same = other.gres.iter().filter(|gres| gres.name == held.name);
+        same.flat_map(|gres| &gres.indices).any(|index| held.indices.contains(index))
+    })
 }
 
 fn unread(error: serde_json::Error) -> Broken {

@@ -20,6 +20,9 @@ impl World {
         }
         let pause = self.chance.millis(2_000, 30_000);
         self.after(pause, Happening::Fault);
+        if self.awaits_its_kill() {
+            return Ok(());
+        }
         self.counts.faults += 1;
         if self.disks.database.is_some() && self.chance.one_in(6) {
             self.freeze_server();

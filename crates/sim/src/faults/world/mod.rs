@@ -170,7 +170,8 @@ impl World {
             agents.insert(node.to_owned(), Agent::new(node, version));
         }
         // In one of five the journal is in a database that several servers share.
-        let database = chance.one_in(5).then(SharedLog::default);
+        let has_database = chance.one_in(5) && options.killed_at_write.is_none();
+        let database = has_database.then(SharedLog::default);
         let mut world = Self {
             chance,
             bugs: options.bugs,
@@ -223,6 +224,11 @@ impl World {
         let position = self.server.as_ref().map(Server::position).unwrap_or_default();
         self.counts.launches = self.ledger.launches() as u64;
         Ok(Finished { counts: self.counts, end_seq: position.seq, end_chain: position.chain })
+    }
+
+    /// Whether the first server is still to be killed in the middle of a write: nothing else disturbs it before.
+    fn awaits_its_kill(&self) -> bool {
+        self.killed_at_write.is_some() && self.counts.server_deaths == 0
     }
 
     fn step(&mut self) -> Checked {
@@ -372,6 +378,7 @@ impl World {
     /// The checks that cost more than an event: recounts, a plan from nothing, and one explanation.
     fn check_all(&mut self) -> Checked {
         self.up_nodes_are_connected()?;
+        self.limits_are_kept()?;
         let now = self.server_time();
         let Some(server) = &mut self.server else { return Ok(()) };
         let Server { state, view_builder, memo, .. } = server;

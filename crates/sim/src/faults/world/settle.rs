@@ -1,10 +1,10 @@
 //! After the last fault: everything is repaired, and everything that can run does.
 
 use super::{CALM_CHECK_EVERY, World};
-use crate::faults::checks::{Broken, Checked};
+use crate::faults::checks::{Awaited, Broken, Checked, awaited};
 use crate::faults::server::Work;
 use crate::faults::site;
-use cluster::{Command, State};
+use cluster::{Command, Job, State};
 use model::change::{JobChange, JobRef, NodeChange};
 use model::id::JobId;
 use model::node::SlotState;
@@ -106,20 +106,26 @@ impl World {
         if let Some(start) = plan.starts.first() {
             return Some(format!("job {} can start", start.job));
         }
-        let waits = plan.reasons.iter().find(|(_, reason)| {
-            matches!(
-                reason,
-                Reason::Resources
-                    | Reason::Priority
-                    | Reason::BeginTime
-                    | Reason::NodesDown
-                    | Reason::NodesReserved
-                    | Reason::Reservation
-                    | Reason::ArrayTaskLimit
-                    | Reason::Limit(_)
-            )
+        let waits = plan.reasons.iter().find(|(id, reason)| {
+            state.job(*id).is_none_or(|job| !waits_rightly(state, job, reason))
         });
         waits.map(|(job, reason)| format!("job {job} waits on an empty cluster: {reason:?}"))
+    }
+}
+
+/// Whether a job may wait for ever on an empty cluster whose nodes are all well: for the end of a job that has not ended, or for what
+/// never comes about, where nobody asked that it be cancelled then. The components of a het job wait for one another.
+fn waits_rightly(state: &State, job: &Job, reason: &Reason) -> bool {
+    let components = job.het.into_iter().flat_map(|het| het.jobs());
+    let components = components.filter_map(|id| state.job(id));
+    let mut all = components.chain([job]);
+    match reason {
+        Reason::Dependency => all.any(|one| matches!(awaited(state, one), Awaited::End(_))),
+        Reason::DependencyNeverSatisfied => all.any(|one| {
+            awaited(state, one) == Awaited::Never && !one.spec.kill_on_invalid_dependency
+        }),
+        Reason::HeldByUser | Reason::HeldByAdmin => all.any(|one| one.hold.is_some()),
+        _ => job.het.is_some() && all.any(|one| one.hold.is_some()),
     }
 }
 
