@@ -1,8 +1,9 @@
 //! The agent process. This file has its state: its nodes, their attempts, and what the server is told of them. `run` sets it up
-//! and dials the server, `adoption` takes over what an earlier agent left, `session` serves one connection, `orders` carries out
-//! orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
+//! and dials the server (`addresses`, `backoff`), `adoption` takes over what an earlier agent left, `session` serves one connection,
+//! `silence` finds out that the server says nothing any more, `orders` carries out orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
 //! `supervisor_events` takes what they report, `health` checks the nodes, `spot_notice` hears that the machine is taken back.
 
+mod addresses;
 mod adoption;
 pub(crate) mod backoff;
 mod device_layout;
@@ -17,6 +18,7 @@ mod reboot;
 mod requests;
 mod run;
 mod session;
+mod silence;
 mod spot_notice;
 mod supervisor_connection;
 mod supervisor_events;
@@ -48,6 +50,7 @@ use model::node::{NodeConfig, NodeFacts};
 use model::run::ExitStatus;
 use model::time::Timestamp;
 pub use run::{AgentConfig, has_joined, run};
+use silence::Patience;
 use spot_notice::SpotWatch;
 pub use spot_notice::{SpotCloud, SpotConfig};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -155,6 +158,8 @@ pub(crate) struct Agent {
     pub dynamic: Option<Box<NodeConfig>>,
     /// A new certificate, for the next connection.
     pub renewed: Option<RenewedCertificate>,
+    /// With a server that says nothing.
+    pub patience: Patience,
     started: Timestamp,
     /// What was said last of vendors' files on devices.
     cdi_faults: Vec<String>,
@@ -203,6 +208,7 @@ impl Agent {
             client_state: None,
             dynamic: None,
             renewed: None,
+            patience: Patience::new(),
             started: wall_clock::now(),
             cdi_faults: Vec::new(),
             logged_gaps: BTreeSet::new(),
