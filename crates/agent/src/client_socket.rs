@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, copy};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::client::TlsStream;
 use wire::frame;
@@ -36,6 +36,8 @@ const CONNECTIONS_MAX: usize = 1024;
 /// How long a server that restarts is waited for.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const DIAL_PAUSE: Duration = Duration::from_millis(200);
+/// How long one address may take where there are others.
+const NEXT_TIMEOUT: Duration = Duration::from_secs(3);
 /// What is read of a request that is answered here, so that its sender reads the answer.
 const UNREAD_BYTES_MAX: usize = 16 << 10;
 /// How long a client may take to ask.
@@ -51,6 +53,31 @@ pub(crate) struct ServerDialler {
     servers: Vec<String>,
     last: AtomicUsize,
     tls: SharedTls,
+    silent: SilentServer,
+}
+
+/// The address of the server that this machine's agent found silent last: who waits for an answer of it asks the next.
+#[derive(Clone)]
+pub(crate) struct SilentServer(Arc<watch::Sender<String>>);
+
+impl SilentServer {
+    pub fn new() -> SilentServer {
+        SilentServer(Arc::new(watch::channel(String::new()).0))
+    }
+
+    pub fn tell(&self, address: &str) {
+        self.0.send_replace(address.to_owned());
+    }
+
+    /// Returns when the server of this address is found silent.
+    async fn found(&self, address: &str) {
+        let mut told = self.0.subscribe();
+        while told.changed().await.is_ok() {
+            if *told.borrow_and_update() == address {
+                return;
+            }
+        }
+    }
 }
 
 /// The configuration of TLS with the agent's certificate, which is renewed.
@@ -72,17 +99,20 @@ impl SharedTls {
 }
 
 impl ServerDialler {
-    pub fn new(servers: Vec<String>, tls: SharedTls) -> ServerDialler {
-        ServerDialler { servers, last: AtomicUsize::new(0), tls }
+    pub fn new(servers: Vec<String>, tls: SharedTls, silent: SilentServer) -> ServerDialler {
+        ServerDialler { servers, last: AtomicUsize::new(0), tls, silent }
     }
 
-    async fn dial(&self) -> Result<TlsStream<TcpStream>, AgentError> {
+    /// A connection, and the address of the server that has answered.
+    async fn dial(&self) -> Result<(TlsStream<TcpStream>, &str), AgentError> {
         let deadline = Instant::now() + DIAL_TIMEOUT;
         loop {
             let turn = self.last.load(Ordering::Relaxed);
             let address = &self.servers[turn % self.servers.len()];
-            let failed = match timeout_at(deadline, dial(address, self.tls.get())).await {
-                Ok(Ok(stream)) => return Ok(stream),
+            let is_alone = self.servers.len() == 1;
+            let end = if is_alone { deadline } else { deadline.min(Instant::now() + NEXT_TIMEOUT) };
+            let failed = match timeout_at(end, dial(address, self.tls.get())).await {
+                Ok(Ok(stream)) => return Ok((stream, address)),
                 Ok(Err(error)) => error,
                 Err(_) => {
                     let source = io::ErrorKind::TimedOut.into();
@@ -184,13 +214,16 @@ async fn carry(client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
         Ok(user) => user,
         Err(why) => return answer(client, &why).await,
     };
-    let server = match relay.dialler.dial().await {
-        Ok(server) => server,
+    let (server, address) = match relay.dialler.dial().await {
+        Ok(answered) => answered,
         Err(error) => return answer(client, &error.to_string()).await,
     };
     let who = NodeClient { version: PROTOCOL, nodes: relay.nodes.clone(), uid, gid, user };
     match greeted(server, &ToServer::Client(who)).await {
-        Some(server) => copy_both(client, server).await,
+        Some(server) => tokio::select! {
+            () = copy_both(client, server) => {}
+            () = relay.dialler.silent.found(address) => {}
+        },
         None => answer(client, "the server closed the link").await,
     }
 }
@@ -221,7 +254,7 @@ async fn is_internode_ssh(client: &UnixStream) -> io::Result<bool> {
 async fn carry_ssh(mut client: UnixStream, relay: &Relay) {
     let until = Instant::now() + FIRST_BYTE_TIMEOUT;
     let Ok(Some(login)) = timeout_at(until, read_login(&mut client)).await else { return };
-    let Ok(server) = relay.dialler.dial().await else { return };
+    let Ok((server, _)) = relay.dialler.dial().await else { return };
     let first = NodeSsh { version: PROTOCOL, nodes: relay.nodes.clone(), login };
     if let Some(server) = greeted(server, &ToServer::Ssh(first)).await {
         copy_both(client, server).await;
@@ -317,6 +350,18 @@ impl Drop for CountedConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_a_silent_server_is_told_and_nobody_else() {
+        let silent = SilentServer::new();
+        let (of_a, of_b) = (silent.found("a"), silent.found("b"));
+        tokio::pin!(of_a, of_b);
+        let is_told = async |found| timeout_at(Instant::now(), found).await.is_ok();
+        assert!(!is_told(of_a.as_mut()).await && !is_told(of_b.as_mut()).await);
+        silent.tell("a");
+        assert!(is_told(of_a).await);
+        assert!(!is_told(of_b).await);
+    }
 
     #[test]
     fn one_user_cannot_take_all_connections_and_root_always_gets_one() {

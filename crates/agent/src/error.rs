@@ -46,6 +46,10 @@ pub enum AgentError {
     Unreachable { address: String, source: io::Error },
     #[error("the server closed the link")]
     Closed,
+    #[error(
+        "the server at {address} takes the connection and says nothing: it hangs, or is frozen"
+    )]
+    Silent { address: String },
     #[error("the machine's devices have changed, which a new hello says")]
     DevicesChanged,
     #[error("{0}")]
@@ -133,7 +137,16 @@ impl AgentError {
                 );
                 !is_tls && !is_final
             }
-            AgentError::Closed | AgentError::Link(_) => true,
+            AgentError::Closed | AgentError::Silent { .. } | AgentError::Link(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether somebody took the connection, or may have, and said nothing in time.
+    pub(crate) fn is_silence(&self) -> bool {
+        match self {
+            AgentError::Silent { .. } => true,
+            AgentError::Unreachable { source, .. } => source.kind() == io::ErrorKind::TimedOut,
             _ => false,
         }
     }

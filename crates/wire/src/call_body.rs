@@ -196,6 +196,15 @@ impl ServerView {
     pub fn is_up(&self) -> bool {
         self.is_leader || self.seen_ms < SERVER_SILENCE_MS
     }
+
+    /// Its name, and where it is found if another of `all` has the same: several may be on one machine.
+    pub fn shown_among(&self, all: &[Self]) -> String {
+        let is_alone = all.iter().filter(|other| other.name == self.name).count() <= 1;
+        match self.addresses.first() {
+            Some(address) if !is_alone => format!("{} ({address})", self.name),
+            _ => self.name.clone(),
+        }
+    }
 }
 
 /// The header of an answer that a standby has made from its own state: how many milliseconds ago that state was the cluster's.

@@ -425,6 +425,9 @@ pub enum Answer {
         /// The servers of the cluster, where there may be several.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         servers: Vec<ServerView>,
+        /// What the server cannot do with the database that it shares with others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        store_fault: Option<String>,
     },
     Done,
     Submitted {

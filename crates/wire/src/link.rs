@@ -27,6 +27,9 @@ pub const NODES_PER_MESSAGE: usize = 512;
 pub const CHANNEL_CONTROL: u8 = 0;
 /// Stream bytes: the stream's number (4 bytes little-endian), then the data.
 pub const CHANNEL_STREAM: u8 = 1;
+/// Empty frames by which a server shows that it is alive ([`Welcome::alive_interval_ms`]). An agent that knows nothing of them passes
+/// over frames of channels that it does not know.
+pub const CHANNEL_ALIVE: u8 = 2;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -355,6 +358,9 @@ pub struct Welcome {
     pub heartbeat_interval_ms: u64,
     /// Of the first [`NODES_PER_MESSAGE`] nodes; the others' follow as [`ToAgent::Policies`].
     pub policies: BTreeMap<String, NodePolicy>,
+    /// The server says something at least so often, if only that it is alive. One server alone need not: there is no other to go to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alive_interval_ms: Option<u64>,
     /// When the agent is to ask for a new certificate; a server that renews none says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew: Option<Timestamp>,

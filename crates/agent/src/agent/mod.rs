@@ -1,9 +1,10 @@
 //! The agent process. This file has its state: its nodes, their attempts, and what the server is told of them. `run` sets it up
-//! and dials the server, `adoption` takes over what an earlier agent left, `session` serves one connection, `orders` carries out
-//! orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
+//! and dials the server (`addresses`, `backoff`), `adoption` takes over what an earlier agent left, `session` serves one connection,
+//! `silence` finds out that the server says nothing any more, `orders` carries out orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
 //! `supervisor_events` takes what they report, `health` checks the nodes, `spot_notice` hears that the machine is taken back,
 //! `server_finder` looks who listens at the ports of services.
 
+mod addresses;
 mod adoption;
 pub(crate) mod backoff;
 mod device_layout;
@@ -19,6 +20,7 @@ mod requests;
 mod run;
 mod server_finder;
 mod session;
+mod silence;
 mod spot_notice;
 mod supervisor_connection;
 mod supervisor_events;
@@ -51,6 +53,7 @@ use model::run::ExitStatus;
 use model::time::Timestamp;
 pub use run::{AgentConfig, has_joined, run};
 use server_finder::ServerFinder;
+use silence::Patience;
 use spot_notice::SpotWatch;
 pub use spot_notice::{SpotCloud, SpotConfig};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -159,6 +162,8 @@ pub(crate) struct Agent {
     pub dynamic: Option<Box<NodeConfig>>,
     /// A new certificate, for the next connection.
     pub renewed: Option<RenewedCertificate>,
+    /// With a server that says nothing.
+    pub patience: Patience,
     started: Timestamp,
     /// What was said last of vendors' files on devices.
     cdi_faults: Vec<String>,
@@ -208,6 +213,7 @@ impl Agent {
             client_state: None,
             dynamic: None,
             renewed: None,
+            patience: Patience::new(),
             started: wall_clock::now(),
             cdi_faults: Vec::new(),
             logged_gaps: BTreeSet::new(),

@@ -1,10 +1,11 @@
 //! The life of the agent process: set up, take over running attempts, and dial the server again after each lost link.
 
 use super::Agent;
+use super::addresses::Addresses;
 use super::backoff::Backoff;
 use super::session::{launcher_lost, serve};
 use super::spot_notice::{SpotConfig, SpotWatch};
-use crate::client_socket::{self, ServerDialler, SharedTls};
+use crate::client_socket::{self, ServerDialler, SharedTls, SilentServer};
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -119,26 +120,28 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     agent.listen_for_logins(&state);
     let mut tls = credentials.tls()?;
     let client_tls = SharedTls::new(tls.clone());
+    let silent = SilentServer::new();
     if let Some(path) = &config.client_socket {
         let nodes = agent.nodes.keys().cloned().collect();
         client_socket::listen(
             path,
-            ServerDialler::new(servers.clone(), client_tls.clone()),
+            ServerDialler::new(servers.clone(), client_tls.clone(), silent.clone()),
             nodes,
             config.in_pod,
         )?;
         agent.client_state = Some(state.display().to_string());
     }
     let mut backoff = Backoff::new();
-    let mut turn = 0;
+    let mut addresses = Addresses::new(servers);
+    let has_others = addresses.are_several();
     let mut outage = Outage::default();
     // A node may have been removed, or a dynamic one deleted, while its agent was away, and be let in again since: it asks once
     // with the file of its group, at the start alone.
     let mut may_join_again = way.file.is_some();
     loop {
-        let address = &servers[turn % servers.len()];
+        let address = &addresses.next();
         let ended = tokio::select! {
-            ended = serve(&mut agent, address, tls.clone(), credentials.renewals.clone(), &mut backoff) => ended,
+            ended = serve(&mut agent, (address, has_others), tls.clone(), credentials.renewals.clone(), &mut backoff) => ended,
             () = stop.requested() => {
                 agent.shut_down();
                 return Ok(());
@@ -146,6 +149,11 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
         };
         if backoff.is_reset() {
             credentials.settle(&folder);
+            addresses.has_answered();
+        }
+        if ended.as_ref().is_err_and(AgentError::is_silence) {
+            addresses.was_silent();
+            silent.tell(address);
         }
         if let Err(AgentError::Refused { why }) = &ended {
             let (node, why) = (hostlist::compress(agent.nodes.keys()), why.clone());
@@ -202,7 +210,6 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
             }
             Ok(never) => match never {},
         }
-        turn += 1;
         tokio::select! {
             paused = pause(&mut agent, backoff.pause()) => paused?,
             () = stop.requested() => {

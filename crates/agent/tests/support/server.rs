@@ -140,6 +140,7 @@ impl FakeServer {
                         now: now(),
                         heartbeat_interval_ms: 1_000,
                         policies: BTreeMap::from([(NODE.to_owned(), self.policy.clone())]),
+                        alive_interval_ms: None,
                         renew: None,
                         refused: Vec::new(),
                     };

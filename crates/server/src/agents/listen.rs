@@ -87,6 +87,10 @@ pub async fn listen(
                 continue;
             }
         };
+        // Another server may lead: who calls tries that one.
+        if shared.volatile.servers.contact.is_in_doubt() {
+            continue;
+        }
         let Some(slot) = slots.take() else { continue };
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
         let services = services.clone();
@@ -144,7 +148,8 @@ async fn connection(
             keep_own(shared, &mut client.nodes, &fingerprint);
             if wire::version::compatible(client.version) && !client.nodes.is_empty() {
                 // It has a slot of its own there, and leaves that of an agent once it is let in.
-                (services.http)(rest_of(stream, decoder), client, fingerprint).await;
+                let served = (services.http)(rest_of(stream, decoder), client, fingerprint);
+                until_in_doubt(shared, served).await;
             }
             Ok(())
         }
@@ -161,13 +166,21 @@ async fn connection(
         (ToServer::Passed(client), _) if is_from_server(shared, &stream, &client) => {
             let_pause(&stream)?;
             // It has a slot of its own there, as a client of this server has.
-            (services.passed)(rest_of(stream, decoder), client.from).await;
+            until_in_doubt(shared, (services.passed)(rest_of(stream, decoder), client.from)).await;
             Ok(())
         }
         _ => {
             let why = "say hello with a certificate, or join with a token".to_string();
             send(&mut stream, &ToAgent::Refused { why }).await
         }
+    }
+}
+
+/// Serves a client who asks elsewhere when this server may lead no more: what it waits for may never be done here.
+async fn until_in_doubt(shared: &Shared, served: BoxFuture) {
+    tokio::select! {
+        () = served => {}
+        () = shared.volatile.servers.contact.doubted() => {}
     }
 }
 

@@ -1,5 +1,6 @@
-//! The agents' side: their port and links, how they join, what they report, and what each node is told.
+//! The agents' side: their port and links, how they join, what they report, and what each node is told (`alive`: that the server lives).
 
+mod alive;
 pub mod devices;
 pub mod dynamic_node;
 pub mod hardware;

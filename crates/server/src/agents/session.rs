@@ -1,5 +1,6 @@
 //! One agent's link, from its hello on: who it may speak for, what it is told, and what becomes of its nodes when it ends.
 
+use crate::agents::alive::{self, encode_alive, next_alive, show_alive};
 use crate::agents::dynamic_node;
 use crate::agents::hardware;
 use crate::agents::join;
@@ -112,6 +113,7 @@ fn welcome(shared: &Shared, authorised: &Authorised, fingerprint: &str) -> ToAge
         now: clock::now(),
         heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
         policies,
+        alive_interval_ms: alive::interval(shared).map(|every| every.as_millis() as u64),
         renew: Some(join::renewal_time(shared, nodes, fingerprint)),
         refused: refused.clone(),
     })
@@ -299,15 +301,24 @@ pub(super) async fn serve(
         shared.agents.remove(number, &nodes);
         return Err(io::Error::other("it speaks for its nodes no longer"));
     }
-    reconcile(shared, hello, &link).await;
-    let (reader, writer) = tokio::io::split(stream);
+    let (reader, mut writer) = tokio::io::split(stream);
+    let alive = alive::interval(shared);
+    tokio::select! {
+        biased;
+        () = reconcile(shared, hello, &link) => {}
+        // Many agents that come at once to a new leader wait for its commits.
+        never = show_alive(&mut writer, alive) => match never {},
+    }
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
     let receiver = LinkReceiver { shared, nodes: &own, link: number, settled };
     let ended = tokio::select! {
         read = receiver.receive(reader, decoder) => read,
-        written = deliver(writer, inbox, data_in, &shutdown) => written,
+        written = deliver(writer, inbox, data_in, alive, &shutdown) => written,
         settled = acknowledge(shared, settling, &outbox) => settled,
         () = cut.notified() => Err(io::Error::other("it was cut off")),
+        () = shared.volatile.servers.contact.doubted() => {
+            Err(io::Error::other("another server may lead"))
+        }
     };
     if shutdown.finish() {
         return ended;
@@ -345,6 +356,7 @@ async fn deliver(
     mut writer: impl AsyncWriteExt + Unpin,
     mut inbox: mpsc::Receiver<ToAgent>,
     mut data: mpsc::Receiver<Data>,
+    alive: Option<Duration>,
     shutdown: &LinkShutdown,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
@@ -359,6 +371,7 @@ async fn deliver(
             },
             Some((stream, chunk)) = data.recv() => encode_data(stream, &chunk, &mut bytes),
             () = shutdown.requested() => return shutdown.close(writer).await,
+            () = next_alive(alive) => encode_alive(&mut bytes),
         }
         while bytes.len() < 256 << 10
             && let Ok(more) = inbox.try_recv()

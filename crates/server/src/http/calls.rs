@@ -295,6 +295,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             hostname: shared.setup.hostname.clone(),
             user: by.name,
             servers: shared.volatile.servers.views(),
+            store_fault: shared.volatile.servers.contact.fault(),
         }),
         Call::Submit(submission) => {
             if let Some(kept) = &submission.configuration {

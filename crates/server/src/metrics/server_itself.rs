@@ -5,6 +5,7 @@ use super::snapshot::Snapshot;
 use crate::allocator;
 use slurm::words;
 use std::fs;
+use std::time::Duration;
 use wire::client::ServerView;
 
 /// The pages and ticks of this process's `stat`, in bytes and seconds.
@@ -48,6 +49,7 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
         family.summed(&[("verb", verb)], call.count, call.total_us);
     }
     write_servers(text, &snapshot.servers);
+    write_store(text, snapshot.store_heard);
     write_process(text, snapshot);
 }
 
@@ -74,6 +76,14 @@ fn write_servers(text: &mut Exposition, servers: &[ServerView]) {
     let mut family = text.gauge("sluice_server_seen_seconds", help);
     for server in servers {
         family.sample(&labels(server), server.seen_ms as f64 / 1e3);
+    }
+}
+
+/// The database of a cluster with several servers.
+fn write_store(text: &mut Exposition, heard: Option<Duration>) {
+    if let Some(heard) = heard {
+        let help = "How long ago this server's database did what it asked: a leader's lease was renewed, a standby was answered.";
+        text.gauge("sluice_store_heard_seconds", help).sample(&[], heard.as_secs_f64());
     }
 }
 
@@ -126,8 +136,13 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
+        let mut shared = Exposition::default();
+        write_store(&mut shared, Some(Duration::from_millis(2500)));
+        let shared = shared.into_text();
+        assert!(shared.lines().any(|line| line == "sluice_store_heard_seconds 2.5"), "{shared}");
         let mut alone = Exposition::default();
         write_servers(&mut alone, &[]);
+        write_store(&mut alone, None);
         assert_eq!(alone.into_text(), "");
     }
 }

@@ -19,6 +19,7 @@ use model::time::Timestamp;
 use slurm::words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 use wire::client::ServerView;
 use wire::machine::MachinesView;
 use wire::view::{ClusterView, NodeView};
@@ -60,6 +61,8 @@ pub struct Snapshot {
     pub term: u64,
     /// The servers of the cluster, where there may be several.
     pub servers: Vec<ServerView>,
+    /// How long ago this server has heard from their database.
+    pub store_heard: Option<Duration>,
 }
 
 /// Numbers of jobs. A pending task of an array is a job.
@@ -156,6 +159,7 @@ impl Snapshot {
             started: shared.setup.started,
             term: state.term,
             servers: shared.volatile.servers.views(),
+            store_heard: shared.volatile.servers.contact.last_heard().map(|at| at.elapsed()),
         }
     }
 

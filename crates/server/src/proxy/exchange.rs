@@ -97,11 +97,25 @@ pub fn join_upgraded<B>(
     idle: Option<Duration>,
     held: impl Send + 'static,
 ) {
+    join_upgraded_until(answer, of_client, idle, std::future::pending(), held);
+}
+
+/// The same, which ends with `end` too.
+pub fn join_upgraded_until<B>(
+    answer: &mut hyper::Response<B>,
+    of_client: OnUpgrade,
+    idle: Option<Duration>,
+    end: impl Future<Output = ()> + Send + 'static,
+    held: impl Send + 'static,
+) {
     let of_job = hyper::upgrade::on(answer);
     tokio::spawn(async move {
         let _held = held;
         if let (Ok(client), Ok(job)) = tokio::join!(of_client, of_job) {
-            both_ways::pass(TokioIo::new(client), TokioIo::new(job), idle).await;
+            tokio::select! {
+                _ = both_ways::pass(TokioIo::new(client), TokioIo::new(job), idle) => {}
+                () = end => {}
+            }
         }
     });
 }

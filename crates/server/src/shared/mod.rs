@@ -1,7 +1,8 @@
 //! The handles that the server's threads and handlers share: the sending ends of queues, locks, caches.
 //!
 //! - The state and its threads: `state_lock`, `writer_queue`, `books_queue`, `dispatch_queue`, `planner_signal`, `forecast_queue`,
-//!   `log_queue`, `mail_queue`; who waits for a commit: `commit_watch`, `change_log`; other servers: `server_list`.
+//!   `log_queue`, `mail_queue`; who waits for a commit: `commit_watch`, `change_log`; other servers: `server_list`, and
+//! the database that they share: `store_contact`.
 //! - Agents: `agent_links`, `agent_queries`, `agent_streams`, `agent_rates`, `left_hosts`, `link_shutdown`, `health_reports`, `live_loads`, `relayed_series`.
 //! - Steps: `step_queue`, `step_launches`. Machines on demand: `source_status`.
 //! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
@@ -52,6 +53,7 @@ pub mod ssh_keys;
 pub mod state_lock;
 pub mod step_launches;
 pub mod step_queue;
+pub mod store_contact;
 pub mod token_uses;
 pub mod totals;
 pub mod uploads;

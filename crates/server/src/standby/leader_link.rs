@@ -8,6 +8,7 @@ use rustls::pki_types::ServerName;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use store::postgres::ServerAddress;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,6 +30,26 @@ pub struct LeaderLink {
     servers: Arc<ServerList>,
 }
 
+/// A connection to the server that led when it was made.
+pub struct LeaderStream {
+    pub stream: TlsStream<TcpStream>,
+    leader: Option<ServerAddress>,
+    servers: Arc<ServerList>,
+}
+
+impl LeaderStream {
+    /// Returns when another server leads: one that is frozen, or that its database does not answer, may never answer itself.
+    pub fn succeeded(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (leader, servers) = (self.leader.clone(), self.servers.clone());
+        async move {
+            match leader {
+                Some(leader) => servers.succeeded(&leader).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
 impl LeaderLink {
     pub fn new(tls: Arc<ClientConfig>, servers: Arc<ServerList>) -> Self {
         Self { tls: TlsConnector::from(tls), servers }
@@ -40,21 +61,23 @@ impl LeaderLink {
         &self,
         identity: &Identity,
         from: PassedFrom,
-    ) -> Result<TlsStream<TcpStream>, String> {
+    ) -> Result<LeaderStream, String> {
         let end = Instant::now() + LEADER_TIMEOUT;
         loop {
             let leader = self.servers.leader();
-            let (name, addresses) =
-                leader.map_or_else(Default::default, |leader| (leader.name, leader.agents));
             let mut why = None;
-            for address in &addresses {
+            for address in leader.iter().flat_map(|leader| &leader.agents) {
                 match timeout(CONNECT_TIMEOUT, self.connect(identity, &from, address)).await {
-                    Ok(Ok(stream)) => return Ok(stream),
+                    Ok(Ok(stream)) => {
+                        let leader = leader.clone();
+                        return Ok(LeaderStream { stream, leader, servers: self.servers.clone() });
+                    }
                     Ok(Err(error)) => why = Some(error.to_string()),
                     Err(_) => why = Some("it does not answer".into()),
                 }
             }
             if Instant::now() >= end {
+                let name = leader.map(|leader| leader.name).unwrap_or_default();
                 return Err(match why {
                     Some(why) => {
                         format!("this server is a standby, and {name}, which leads: {why}")

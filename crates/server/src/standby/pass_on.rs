@@ -1,10 +1,11 @@
 //! One request that a standby passes on to the leader, and its answer back: whole, as a stream, or as another protocol.
 
 use super::Standby;
+use super::leader_link::LeaderStream;
 use crate::http::answer::refused;
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
-use crate::proxy::exchange::join_upgraded;
+use crate::proxy::exchange::join_upgraded_until;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
@@ -13,9 +14,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::client::TlsStream;
 use wire::link::PassedFrom;
 
 /// Said where it is not known whether the leader has done what was asked.
@@ -79,19 +78,23 @@ pub async fn pass_on(standby: &Standby, request: Request) -> Response {
 }
 
 async fn exchange(
-    stream: TlsStream<TcpStream>,
+    leader: LeaderStream,
     request: Request,
     slot: Option<StrangerSlot>,
 ) -> hyper::Result<Response> {
     let (mut parts, body) = request.into_parts();
     let of_client = parts.extensions.remove::<OnUpgrade>();
     let held = parts.extensions.remove::<HeldSlot>();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let (succeeded, of_upgraded) = (leader.succeeded(), leader.succeeded());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(leader.stream)).await?;
     let of_connection = slot.clone();
     tokio::spawn(async move {
         let _slot = of_connection;
-        // What fails is told to whoever waits for the answer.
-        let _ = connection.with_upgrades().await;
+        // What fails is told to whoever waits for the answer, and so is a leader in whose place is another.
+        tokio::select! {
+            _ = connection.with_upgrades() => {}
+            () = succeeded => {}
+        }
     });
     let mut outgoing = hyper::Request::new(body);
     *outgoing.method_mut() = parts.method;
@@ -107,7 +110,8 @@ async fn exchange(
     let mut answer = sender.send_request(outgoing).await?;
     match of_client {
         Some(of_client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            join_upgraded(&mut answer, of_client, None, (held, sender, slot));
+            let held = (held, sender, slot);
+            join_upgraded_until(&mut answer, of_client, None, of_upgraded, held);
         }
         _ => {
             // They are of the connection to the leader.

@@ -3,7 +3,8 @@
 //!
 //! The leader renews its lease on a session of its own, so that a slow commit does not hold it back. A leader that finds
 //! another in its place ends, and is started again by its keeper or service manager, to wait. So does one that could not
-//! renew its lease for long: the database may be away for it alone, and another server may lead.
+//! renew its lease for long: the database may be away for it alone, and another server may lead. Before that it lets its agents and
+//! what was passed on to it go, so that they find the other.
 
 use super::Listeners;
 use super::presence::Presence;
@@ -15,14 +16,24 @@ use crate::vital_task::CANNOT_GO_ON;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::postgres::{
-    self, Database, DatabaseError, DatabaseUrl, Lease, Notifier, ServerAddress, Taken,
+    self, Database, DatabaseError, DatabaseUrl, Leader, Lease, Notifier, ServerAddress, Taken,
 };
 
 /// How long the lease is good without being renewed.
 const LEASE_LIFE: Duration = Duration::from_secs(2);
 const RENEW_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the database may take to answer the session of the lease: later than that another server may lead.
+const LEASE_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after its last renewal a leader takes another server for one that may lead: the lease's life, and a margin for a database
+/// that is slow.
+const DOUBT_AFTER: Duration = Duration::from_secs(5);
 /// How long a leader goes on that cannot renew its lease. A database that is started again is back sooner.
 const UNRENEWED_MAX: Duration = Duration::from_secs(30);
+/// How often a leader looks how long its lease was not renewed.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a leader that hands over waits for the next one, so that it does not take the lease itself when it is started again.
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(3);
+const SUCCESSOR_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a server that waits looks whether it may lead.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a standby that cannot read the state tries to.
@@ -66,8 +77,10 @@ impl Leadership {
             Database::new(url.clone())
                 .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
         };
-        let (database, for_lease, for_logs, for_notices) =
-            (session()?, session()?, session()?, session()?);
+        let (database, for_logs, for_notices) = (session()?, session()?, session()?);
+        let no_thread = |e| ServerError::Other(format!("cannot start a thread: {e}"));
+        let for_lease =
+            Database::with_answer_timeout(url.clone(), LEASE_ANSWER_TIMEOUT).map_err(no_thread)?;
         await_database(listeners, || Ok(postgres::prepare(&database, identity)?))?;
         set_nonblocking(listeners, true)?;
         let servers = Arc::new(ServerList::default());
@@ -75,13 +88,18 @@ impl Leadership {
         let mut presence = Presence::new(address.clone(), for_lease.clone(), servers.clone());
         let (lease, hot) = await_lease(waiting, &for_lease, &mut presence)?;
         let lease = Arc::new(lease);
+        servers.contact.heard();
         presence.note(lease.epoch(), 0);
         set_nonblocking(listeners, false)?;
-        let no_thread = |e| ServerError::Other(format!("cannot start a thread: {e}"));
         let kept = lease.clone();
         std::thread::Builder::new()
             .name("lease".into())
             .spawn(move || keep(&kept, &mut presence))
+            .map_err(no_thread)?;
+        let (watched, seen) = (lease.clone(), servers.clone());
+        std::thread::Builder::new()
+            .name("lease-watch".into())
+            .spawn(move || watch(&watched, &seen))
             .map_err(no_thread)?;
         let there = servers.clone();
         let notifier = Notifier::start(&database, for_notices, move || there.has_others());
@@ -101,6 +119,15 @@ impl Leadership {
         }
         // What fails here is shown as down, and forgotten after a day.
         let _ = self.address.remove(&self.for_lease);
+    }
+
+    /// Waits until another server leads, for a bounded time.
+    pub fn await_successor(&self) {
+        let end = Instant::now() + SUCCESSOR_TIMEOUT;
+        let is_taken = || Leader::read(&self.for_lease).is_ok_and(|leader| leader.is_valid);
+        while !is_taken() && Instant::now() < end {
+            std::thread::sleep(SUCCESSOR_INTERVAL);
+        }
     }
 }
 
@@ -150,12 +177,17 @@ fn await_lease(
                 if matches!(error, DatabaseError::Unfit(_)) {
                     return Err(error.into());
                 }
+                presence.servers().contact.failed(&error);
                 failures.failed("it was given up again; trying again", &error);
             }
             Ok(Taken::Waiting(leader)) => {
                 failures.succeeded();
+                presence.servers().contact.heard();
                 presence.update(0, standby.seq());
-                standby.start(presence.servers());
+                if standby.start(presence.servers()) {
+                    // Told at once: it would be shown as far behind.
+                    presence.note(0, standby.seq());
+                }
                 if !is_told {
                     is_told = true;
                     tracing::info!(leader = leader.holder, "this server waits as a standby");
@@ -163,7 +195,10 @@ fn await_lease(
                 }
             }
             Err(error @ DatabaseError::Unfit(_)) => return Err(error.into()),
-            Err(error) => failures.failed("it cannot be asked for; trying again", &error),
+            Err(error) => {
+                presence.servers().contact.failed(&error);
+                failures.failed("it cannot be asked for; trying again", &error);
+            }
         }
         standby.wait(LOOK_INTERVAL);
     }
@@ -186,12 +221,13 @@ impl<'a> OwnStandby<'a> {
         self.running.as_ref().map_or(0, StandbyServer::seq)
     }
 
-    fn start(&mut self, servers: &Arc<ServerList>) {
+    /// Begins to answer where it is time to try; whether it did.
+    fn start(&mut self, servers: &Arc<ServerList>) -> bool {
         let begun = Instant::now();
         let is_due = self.tried.is_none_or(|tried| tried.elapsed() >= STANDBY_INTERVAL)
             && self.read_pause.is_over(begun);
         if self.running.is_some() || !is_due {
-            return;
+            return false;
         }
         self.tried = Some(begun);
         let Listeners { socket, port, .. } = self.waiting.listeners;
@@ -207,6 +243,7 @@ impl<'a> OwnStandby<'a> {
                 }
             }
         }
+        self.running.is_some()
     }
 
     fn wait(&mut self, time: Duration) {
@@ -264,10 +301,9 @@ fn turn_away_agents(listeners: &Listeners) {
     }
 }
 
-/// Renews the lease until another server has it or it could not be renewed for long; then this process ends.
+/// Renews the lease until another server has it; then this process ends.
 fn keep(lease: &Lease, presence: &mut Presence) {
     let mut failures = RepeatedFailure::new("the lease");
-    let mut renewed = Instant::now();
     loop {
         std::thread::sleep(RENEW_INTERVAL);
         if lease.is_released() {
@@ -276,22 +312,45 @@ fn keep(lease: &Lease, presence: &mut Presence) {
         match lease.renew() {
             Ok(()) => {
                 failures.succeeded();
-                renewed = Instant::now();
+                presence.servers().contact.heard();
                 presence.update(lease.epoch(), 0);
             }
             Err(error @ DatabaseError::Deposed) => {
                 tracing::error!("{error}: it ends, and waits when it is started again");
                 std::process::exit(CANNOT_GO_ON);
             }
-            Err(error) if renewed.elapsed() >= UNRENEWED_MAX => {
-                let seconds = renewed.elapsed().as_secs();
-                tracing::error!(
-                    "the lease was not renewed for {seconds} seconds: {error}: \
-                     the server ends, and waits when it is started again"
-                );
-                std::process::exit(CANNOT_GO_ON);
+            Err(error) => {
+                presence.servers().contact.failed(&error);
+                failures.failed("it cannot be renewed; trying again", &error);
             }
-            Err(error) => failures.failed("it cannot be renewed; trying again", &error),
+        }
+    }
+}
+
+/// Looks how long the lease was not renewed, while a renewal may wait for its answer. Counts the time that this process has lived through:
+/// one that was frozen renews first.
+fn watch(lease: &Lease, servers: &ServerList) {
+    let (mut heard, mut unrenewed) = (None, Duration::ZERO);
+    loop {
+        std::thread::sleep(WATCH_INTERVAL);
+        if lease.is_released() {
+            return;
+        }
+        let last = servers.contact.last_heard();
+        unrenewed = if last == heard { unrenewed + WATCH_INTERVAL } else { Duration::ZERO };
+        heard = last;
+        if unrenewed >= UNRENEWED_MAX {
+            let why = servers.contact.failure().unwrap_or_else(|| "it does not answer".to_owned());
+            tracing::error!(
+                "the lease was not renewed for {} seconds: {why}: \
+                 the server ends, and waits when it is started again",
+                unrenewed.as_secs()
+            );
+            std::process::exit(CANNOT_GO_ON);
+        }
+        if unrenewed >= DOUBT_AFTER && servers.has_others() && !servers.contact.is_in_doubt() {
+            tracing::warn!("another server may lead: agents are let go until the lease is renewed");
+            servers.contact.set_in_doubt(true);
         }
     }
 }

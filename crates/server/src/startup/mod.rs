@@ -315,10 +315,14 @@ pub fn run(
         .build()
         .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
     let served = runtime.block_on(serve(shared, options, listeners, host_key, pulls, term, ready));
+    let is_handed_over = matches!(served, Ok(ServeEnd::HandedOver));
     if let Some(leads) = leadership {
         leads.release();
+        if is_handed_over {
+            leads.await_successor();
+        }
     }
-    if matches!(served, Ok(ServeEnd::HandedOver)) {
+    if is_handed_over {
         tracing::info!(
             "the lead was handed over: this server ends, and waits when it is started again"
         );

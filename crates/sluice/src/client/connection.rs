@@ -1,10 +1,12 @@
 //! One connection to the server: requests out, heads and bodies of responses in.
 
 use super::chunked::{ChunkedDecoder, ChunkedPart};
+use super::host_port::HostPort;
+use super::liveness::{AnswerWatch, is_late};
 use super::location::ServerLocation;
 use super::response::{self, BodyLength, Head};
 use super::retry::retry;
-use super::tls::{self, TlsSocket};
+use super::tls::{self, HttpsServer, TlsSocket};
 use super::tls_tunnel::TlsTunnel;
 use nix::sys::socket::{MsgFlags, recv};
 use std::fs::File;
@@ -24,7 +26,8 @@ const TOO_LONG: &str = "the answer is too long";
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
-    Tls(Box<TlsSocket>),
+    /// With the address that has answered.
+    Tls(Box<TlsSocket>, HostPort),
 }
 
 impl Socket {
@@ -41,15 +44,18 @@ impl Socket {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
-            ServerLocation::Https(server) => Ok(Self::Tls(Box::new(server.connect()?))),
+            ServerLocation::Https(server) => {
+                let (socket, address) = server.connect()?;
+                Ok(Self::Tls(Box::new(socket), address.clone()))
+            }
         }
     }
 
-    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Self::Unix(stream) => stream.set_read_timeout(Some(timeout)),
-            Self::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
-            Self::Tls(socket) => socket.sock.set_read_timeout(Some(timeout)),
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            Self::Tls(socket, _) => socket.sock.set_read_timeout(timeout),
         }
     }
 
@@ -58,7 +64,7 @@ impl Socket {
         match self {
             Self::Unix(stream) => stream.set_nonblocking(true).map(|()| (stream.into(), None)),
             Self::Tcp(stream) => stream.set_nonblocking(true).map(|()| (stream.into(), None)),
-            Self::Tls(socket) => {
+            Self::Tls(socket, _) => {
                 let TlsSocket { conn, sock } = *socket;
                 tls::without_write_bound(&sock)?;
                 sock.set_nonblocking(true)?;
@@ -73,7 +79,7 @@ impl Read for Socket {
         match self {
             Self::Unix(stream) => stream.read(buffer),
             Self::Tcp(stream) => stream.read(buffer),
-            Self::Tls(socket) => socket.read(buffer),
+            Self::Tls(socket, _) => socket.read(buffer),
         }
     }
 }
@@ -83,7 +89,7 @@ impl Write for Socket {
         match self {
             Self::Unix(stream) => stream.write(bytes),
             Self::Tcp(stream) => stream.write(bytes),
-            Self::Tls(socket) => socket.write(bytes),
+            Self::Tls(socket, _) => socket.write(bytes),
         }
     }
 
@@ -91,14 +97,14 @@ impl Write for Socket {
         match self {
             Self::Unix(stream) => stream.write_vectored(slices),
             Self::Tcp(stream) => stream.write_vectored(slices),
-            Self::Tls(socket) => socket.write_vectored(slices),
+            Self::Tls(socket, _) => socket.write_vectored(slices),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Unix(_) | Self::Tcp(_) => Ok(()),
-            Self::Tls(socket) => socket.flush(),
+            Self::Tls(socket, _) => socket.flush(),
         }
     }
 }
@@ -108,7 +114,7 @@ impl AsFd for Socket {
         match self {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
-            Self::Tls(socket) => socket.sock.as_fd(),
+            Self::Tls(socket, _) => socket.sock.as_fd(),
         }
     }
 }
@@ -196,27 +202,74 @@ impl Connection {
 
     /// How long the server may let one read wait from now on.
     pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.socket.set_read_timeout(timeout)
+        self.socket.set_read_timeout(Some(timeout))
+    }
+
+    /// Where the server of this connection is, of those at `location`.
+    pub fn place(&self, location: &ServerLocation) -> ServerLocation {
+        match (&self.socket, location) {
+            (Socket::Tls(_, address), ServerLocation::Https(server)) => {
+                let (address, others) = (address.clone(), Vec::new());
+                ServerLocation::Https(Box::new(HttpsServer {
+                    address,
+                    others,
+                    ..(**server).clone()
+                }))
+            }
+            _ => location.clone(),
+        }
     }
 
     /// Sends the request and reads the head of the response.
     pub fn send(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<Head> {
+        self.write_request(request, token)?;
+        loop {
+            if let Some(head) = self.read_head()? {
+                return Ok(head);
+            }
+        }
+    }
+
+    /// The same, for as long as the server shows that it lives.
+    pub fn send_and_watch(
+        &mut self,
+        request: &Request<'_>,
+        token: Option<&str>,
+        mut watch: AnswerWatch<'_>,
+    ) -> io::Result<Head> {
+        self.write_request(request, token)?;
+        self.socket.set_read_timeout(Some(watch.interval()))?;
+        loop {
+            match self.read_head() {
+                Ok(Some(head)) => {
+                    self.socket.set_read_timeout(None)?;
+                    return Ok(head);
+                }
+                Ok(None) => {}
+                Err(error) if is_late(&error) => watch.look(self)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn write_request(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<()> {
         // On one machine the bytes cost less than packing them.
-        let is_far = matches!(self.socket, Socket::Tls(_));
+        let is_far = matches!(self.socket, Socket::Tls(..));
         let (head, body) = (request.head(token, is_far), request.body());
         let head = head.as_bytes();
         // In one piece where the socket takes it: the server wakes once.
         let sent = self.socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?;
         self.socket.write_all(head.get(sent..).unwrap_or_default())?;
         self.socket.write_all(&body[sent.saturating_sub(head.len())..])?;
-        self.socket.flush()?;
-        loop {
-            self.read_more("the connection was closed")?;
-            if let Some((head, length)) = response::parse_head(&self.unread)? {
-                self.unread.drain(..length);
-                return Ok(head);
-            }
-        }
+        self.socket.flush()
+    }
+
+    /// Reads on in the head of the response; `None` while it is not whole.
+    fn read_head(&mut self) -> io::Result<Option<Head>> {
+        self.read_more("the connection was closed")?;
+        let Some((head, length)) = response::parse_head(&self.unread)? else { return Ok(None) };
+        self.unread.drain(..length);
+        Ok(Some(head))
     }
 
     /// The whole body of a response.

@@ -133,6 +133,11 @@ impl ServerLocation {
         }
     }
 
+    /// Whether it has several addresses: one of which nothing comes is not waited for.
+    pub fn has_others(&self) -> bool {
+        matches!(self, Self::Https(server) if !server.others.is_empty())
+    }
+
     /// Whether the server is asked from another machine, which it may not be able to dial.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Https(_))

@@ -8,6 +8,7 @@ mod chunked;
 mod connection;
 mod error;
 mod host_port;
+mod liveness;
 mod location;
 pub mod login_file;
 mod response;
@@ -19,11 +20,13 @@ mod tls_tunnel;
 pub use self::connection::UpgradedStream;
 pub use self::error::ClientError;
 pub use self::host_port::HostPort;
+pub use self::liveness::Patience;
 pub use self::location::{ServerLocation, default_state_dir};
 pub use self::tls::HttpsServer;
 pub use self::tls_tunnel::TlsTunnel;
 
 use self::connection::{Connection, Request};
+use self::liveness::AnswerWatch;
 use self::response::{FORBIDDEN, Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
@@ -48,6 +51,7 @@ pub enum UpgradeReply {
 pub struct Client {
     location: ServerLocation,
     connection: Option<Connection>,
+    patience: Patience,
 }
 
 impl Client {
@@ -56,7 +60,12 @@ impl Client {
     }
 
     pub fn at(location: ServerLocation) -> Self {
-        Self { location, connection: None }
+        Self { location, connection: None, patience: Patience::LONG }
+    }
+
+    /// Waits for so long from now on for a server that shows nothing.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     pub fn location(&self) -> &ServerLocation {
@@ -108,7 +117,9 @@ impl Client {
         let lost = |error| self.lost(error);
         let mut connection = Connection::open_with_retry(&self.location).map_err(lost)?;
         let request = Request::Get { path };
-        let head = connection.send(&request, self.location.token()).map_err(lost)?;
+        let watch = AnswerWatch::new(&self.location, self.patience);
+        let head =
+            connection.send_and_watch(&request, self.location.token(), watch).map_err(lost)?;
         if head.is_json || head.status != OK {
             let body = connection.read_body(&head).map_err(lost)?;
             return self.parse_answer(head, &body).map(Some);
@@ -146,7 +157,9 @@ impl Client {
             None => Connection::open_with_retry(&self.location).map_err(|e| self.lost(e))?,
         };
         let request = Request::Post { path: CALL_PATH, body: &body };
-        let replied = connection.send(&request, self.location.token()).and_then(|head| {
+        let watch = AnswerWatch::new(&self.location, self.patience);
+        let sent = connection.send_and_watch(&request, self.location.token(), watch);
+        let replied = sent.and_then(|head| {
             let body = connection.read_body(&head)?;
             Ok((head, body))
         });

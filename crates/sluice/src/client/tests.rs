@@ -240,6 +240,43 @@ fn a_refused_upgrade_is_an_answer() {
     assert!(matches!(reply, UpgradeReply::Answer(answer) if is_refused(&answer)));
 }
 
+const IMPATIENT: Patience =
+    Patience { look: Duration::from_millis(20), silence_max: Duration::from_millis(40) };
+
+#[test]
+fn a_server_that_takes_connections_and_answers_nobody_is_given_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    let _frozen = UnixListener::bind(&path).expect("a socket");
+    let mut client = Client::at(ServerLocation::Socket(path));
+    client.set_patience(IMPATIENT);
+    let error = client.call(Call::Cluster).expect_err("nobody answers");
+    assert!(matches!(error, ClientError::Unreachable { was_asked: true, .. }), "{error}");
+    assert!(error.to_string().contains("answers nobody"), "{error}");
+}
+
+#[test]
+fn a_server_that_lives_is_waited_for_however_long_an_answer_takes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let mut client = Client::at(ServerLocation::Socket(path));
+    client.set_patience(Patience { look: Duration::from_millis(20), ..Patience::LONG });
+    let asked = std::thread::spawn(move || client.call(Call::Cluster));
+    let (mut first, _) = listener.accept().expect("asked");
+    read_request(&mut first);
+    for _ in 0..5 {
+        let (mut look, _) = listener.accept().expect("it looks whether the server lives");
+        assert!(read_request(&mut look).starts_with("GET /healthz "));
+        // One that came too late is not heard, which costs nothing here.
+        let _ = look.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n");
+    }
+    first.write_all(&json_response(REFUSED)).expect("heard");
+    // One look more may be under way.
+    drop(listener);
+    assert!(is_refused(&asked.join().expect("no panic").expect("an answer")));
+}
+
 #[test]
 fn a_server_that_says_nothing_to_an_upgrade_is_given_up() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -52,14 +52,15 @@ impl HttpsServer {
 
     /// Connects to the first address that answers. One that answers and is not trusted is an error, whatever the others are:
     /// somebody may be in between.
-    pub fn connect(&self) -> io::Result<TlsSocket> {
+    pub fn connect(&self) -> io::Result<(TlsSocket, &HostPort)> {
         for address in self.addresses().take(self.others.len()) {
             match connect_within(address, &self.trust, NEXT_TIMEOUT) {
                 Err(error) if error.kind() != ErrorKind::PermissionDenied => {}
-                result => return result,
+                result => return result.map(|socket| (socket, address)),
             }
         }
-        connect(self.others.last().unwrap_or(&self.address), &self.trust)
+        let last = self.others.last().unwrap_or(&self.address);
+        connect(last, &self.trust).map(|socket| (socket, last))
     }
 }
 
@@ -128,15 +129,34 @@ fn connect_within(address: &HostPort, trust: &Trust, timeout: Duration) -> io::R
     handshake(address, config, timeout).map_err(|error| explain(error, address, trust))
 }
 
-/// The certificates that the server shows, its own first. The handshake is broken off: nothing is sent to the server.
-pub fn shown_certificates(address: &HostPort) -> io::Result<Vec<CertificateDer<'static>>> {
+/// The certificates that the first of these addresses shows that answers, the server's own first; or the last address and why it does not.
+pub fn shown_by_first<'a>(
+    addresses: &[&'a HostPort],
+) -> Result<(&'a HostPort, Vec<CertificateDer<'static>>), (&'a HostPort, io::Error)> {
+    let (&last, before) = addresses.split_last().expect("a server has an address");
+    for &address in before {
+        if let Ok(chain) = shown_certificates(address, NEXT_TIMEOUT) {
+            return Ok((address, chain));
+        }
+    }
+    match shown_certificates(last, CONNECT_TIMEOUT) {
+        Ok(chain) => Ok((last, chain)),
+        Err(error) => Err((last, error)),
+    }
+}
+
+/// The certificates that a server shows. The handshake is broken off: nothing is sent to the server.
+fn shown_certificates(
+    address: &HostPort,
+    timeout: Duration,
+) -> io::Result<Vec<CertificateDer<'static>>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let recorder = Arc::new(ChainRecorder { provider: provider.clone(), chain: Mutex::default() });
     let config = builder(provider)?
         .dangerous()
         .with_custom_certificate_verifier(recorder.clone())
         .with_no_client_auth();
-    match handshake(address, Arc::new(config), CONNECT_TIMEOUT) {
+    match handshake(address, Arc::new(config), timeout) {
         Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
         Ok(_) | Err(_) => {}
     }
@@ -305,6 +325,40 @@ impl ServerCertVerifier for ChainRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustls::ServerConfig;
+    use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use std::net::TcpListener;
+
+    #[test]
+    fn login_looks_at_the_certificates_of_the_first_server_that_answers() {
+        let at = |listener: &TcpListener| {
+            let address = listener.local_addr().expect("an address").to_string();
+            HostPort::parse(&address).expect("an address")
+        };
+        let frozen = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let good = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let made =
+            rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a pair");
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .expect("a configuration");
+        let addresses = [at(&frozen), at(&good)];
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = good.accept().expect("asked");
+            let mut session = rustls::ServerConnection::new(Arc::new(config)).expect("a session");
+            // The client breaks it off when it has seen the certificate.
+            while session.is_handshaking() && session.complete_io(&mut stream).is_ok() {}
+        });
+        let shown = shown_by_first(&addresses.each_ref());
+        let (address, chain) = shown.map_err(|(_, error)| error).expect("one answers");
+        assert_eq!((address, chain.len()), (&addresses[1], 1));
+        served.join().expect("no panic");
+    }
 
     #[test]
     fn connections_to_one_server_share_what_was_read_for_the_first() {

@@ -126,8 +126,8 @@ pub fn run(args: DoctorArgs) -> VerbResult {
             let local = is_here.then(|| LocalCluster::find(&args.server.state_dir())).flatten();
             found.take_cluster(cluster, local.as_ref());
             let pong = args.server.client().and_then(|mut client| client.call(Call::Ping));
-            if let Ok(Answer::Pong { servers, .. }) = pong {
-                found.take_servers(servers);
+            if let Ok(Answer::Pong { servers, store_fault, .. }) = pong {
+                found.take_servers(servers, store_fault);
             }
         }
         Ok(Answer::Refused(why)) => {
@@ -191,11 +191,23 @@ impl Findings {
         self.problems.extend(out.collect::<Vec<_>>());
     }
 
-    fn take_servers(&mut self, servers: Vec<ServerView>) {
+    /// `store_fault`: the server that was asked does not know how the others are.
+    fn take_servers(&mut self, servers: Vec<ServerView>, store_fault: Option<String>) {
+        if let Some(fault) = store_fault {
+            self.problem(
+                format!("the server that answers: {fault}"),
+                "sluice store check --store URL",
+            );
+            self.servers = servers;
+            return;
+        }
         for server in servers.iter().filter(|server| !server.is_up()) {
-            let (name, seconds) = (&server.name, server.seen_ms / 1000);
+            let (name, seconds) = (server.shown_among(&servers), server.seen_ms / 1000);
             let problem = format!("server {name} was not heard of for {seconds} seconds");
-            self.problem(problem, &format!("systemctl restart sluice-server   # on {name}"));
+            self.problem(
+                problem,
+                &format!("systemctl restart sluice-server   # on {}", server.name),
+            );
         }
         if !servers.is_empty() && !servers.iter().any(|server| server.is_leader) {
             self.problem("no server leads".into(), "scontrol ping");
@@ -237,9 +249,9 @@ impl Findings {
             let does = match (server.is_leader, server.is_up()) {
                 (true, _) => format!("leads, in term {}", server.term),
                 (false, true) => format!("follows, {} events behind", server.events_behind),
-                (false, false) => "is down".to_owned(),
+                (false, false) => format!("not heard of for {} seconds", server.seen_ms / 1000),
             };
-            println!("server {}: {does}", server.name);
+            println!("server {}: {does}", server.shown_among(&self.servers));
         }
         for of in &self.nodes {
             let word = of.word();

@@ -51,7 +51,8 @@ pub fn login(args: LoginArgs) -> VerbResult {
     let urls: Vec<&str> = args.urls.iter().chain(&args.url_option).map(String::as_str).collect();
     let (address, others) =
         HostPort::parse_https_list(&urls.join(",")).map_err(VerbError::Message)?;
-    let trust = trust(&args, &address)?;
+    let addresses: Vec<&HostPort> = std::iter::once(&address).chain(&others).collect();
+    let trust = trust(&args, &addresses)?;
     let token = SecretValue(token(args.token_file)?);
     let server = HttpsServer { address, others, token, trust };
     let location = ServerLocation::Https(Box::new(server.clone()));
@@ -87,7 +88,7 @@ pub fn logout() -> VerbResult {
 }
 
 /// The authorities that this login trusts: of `--ca`, by their fingerprint, of the machine, or as the user confirms.
-fn trust(args: &LoginArgs, address: &HostPort) -> Result<Trust, VerbError> {
+fn trust(args: &LoginArgs, addresses: &[&HostPort]) -> Result<Trust, VerbError> {
     if let Some(path) = &args.ca {
         let file = std::fs::File::open(path).map_err(VerbError::file(path))?;
         let mut pem = Vec::new();
@@ -101,8 +102,9 @@ fn trust(args: &LoginArgs, address: &HostPort) -> Result<Trust, VerbError> {
         let wrong = |why| VerbError::Message(format!("{}: {why}", path.display()));
         return kept.map(Trust::Authority).map_err(wrong);
     }
+    let (address, shown) = tls::shown_by_first(addresses)
+        .map_err(|(address, why)| VerbError::Message(format!("https://{address}: {why}")))?;
     let failed = |why: String| VerbError::Message(format!("https://{address}: {why}"));
-    let shown = tls::shown_certificates(address).map_err(|e| failed(e.to_string()))?;
     // The first is the server's own, which another replaces one day.
     let authorities = &shown[1..];
     if let Some(wanted) = &args.fingerprint {

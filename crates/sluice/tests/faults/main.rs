@@ -23,5 +23,6 @@ mod server_hosts;
 mod server_restart;
 mod servers;
 mod several_servers;
+mod silent_servers;
 mod store_moves;
 mod storm_of_servers;

@@ -86,11 +86,16 @@ impl Lease {
         self.is_released.load(Ordering::Acquire)
     }
 
-    /// Lets another server take over at once.
+    /// Lets another server take over at once. A session that was lost since it was used last is found out by the question, which is
+    /// asked once more in a new one.
     pub fn release(&self) -> Result<(), DatabaseError> {
         self.is_released.store(true, Ordering::Release);
         let epoch = self.epoch;
-        self.database.ask(move |session| session.execute(RELEASE, &[&epoch])).map(drop)
+        let release = || self.database.ask(|session| session.execute(RELEASE, &[&epoch])).map(drop);
+        match release() {
+            Err(DatabaseError::Unreachable(_)) => release(),
+            released => released,
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use crate::database::TestDatabase;
 use crate::{CLUSTER, connect, ended, lead};
 use std::time::Duration;
 use store::postgres::{
-    DatabaseError, EndedLog, Lease, Notifier, PostgresFolder, PostgresJournal, PostgresReader,
-    SeenServer, ServerAddress, Taken, check_cluster, mark_moved, prepare, prepare_to_leave,
+    DatabaseError, EndedLog, Leader, Lease, Notifier, PostgresFolder, PostgresJournal,
+    PostgresReader, SeenServer, ServerAddress, Taken, check_cluster, mark_moved, prepare,
+    prepare_to_leave,
 };
 use store::{Disk, Journal, JournalError, Position};
 
@@ -183,6 +184,20 @@ fn up_servers_see_one_another_and_who_leads() {
     let seen = SeenServer::list(&database).expect("a list");
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert!(!seen[0].is_leader, "{seen:?}");
+}
+
+#[test]
+fn up_lease_is_given_up_also_where_its_session_was_lost() {
+    let server = TestDatabase::start();
+    let (database, other) = (connect(&server.url()), connect(&server.url()));
+    prepare(&database, CLUSTER).expect("a schema");
+    let lease = lead(&database, "first");
+    server.execute(
+        "postgres",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sluice'",
+    );
+    lease.release().expect("released");
+    assert!(!Leader::read(&other).expect("an answer").is_valid, "the next may lead at once");
 }
 
 #[test]

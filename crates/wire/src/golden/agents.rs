@@ -271,12 +271,24 @@ fn messages_of_the_agent_link_keep_their_names() {
         now: Timestamp(5),
         heartbeat_interval_ms: 1000,
         policies: BTreeMap::new(),
+        alive_interval_ms: None,
         renew: Some(Timestamp(9)),
         refused: Vec::new(),
     };
     travels(
         &ToAgent::Welcome(welcome.clone()),
         r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{},"renew":9}}"#,
+    );
+    travels(
+        &ToAgent::Welcome(Welcome {
+            renew: None,
+            alive_interval_ms: Some(1000),
+            ..welcome.clone()
+        }),
+        concat!(
+            r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{},"#,
+            r#""alive_interval_ms":1000}}"#
+        ),
     );
     let refused = vec![RefusedNode { node: "n2".into(), why: "it left".into() }];
     travels(

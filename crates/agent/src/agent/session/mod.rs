@@ -4,6 +4,7 @@ mod streams;
 
 use super::Agent;
 use super::backoff::Backoff;
+use super::silence::SilenceWatch;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -47,10 +48,11 @@ pub(super) async fn launcher_lost(launcher: &AsyncFd<Launcher>) -> AgentError {
     }
 }
 
-/// One connection, from the dial to its end.
+/// One connection, from the dial to its end. A server that says nothing any more ends it where `has_others`: there is another
+/// address to try.
 pub(super) async fn serve(
     agent: &mut Agent,
-    address: &str,
+    (address, has_others): (&str, bool),
     tls: Arc<ClientConfig>,
     mut renewals: Vec<SignedRenewal>,
     backoff: &mut Backoff,
@@ -74,7 +76,7 @@ pub(super) async fn serve(
     link.flush().await?;
     let (welcome, early) = timeout(WELCOME_TIMEOUT, await_welcome(&mut link))
         .await
-        .map_err(|_| AgentError::Link("no welcome came".into()))??;
+        .map_err(|_| AgentError::Silent { address: address.to_owned() })??;
     agent.check_term(welcome.term)?;
     let server_clock = ServerClock::told(welcome.now);
     (agent.server_clock, agent.skew) = (Some(server_clock), server_clock.skew());
@@ -95,12 +97,22 @@ pub(super) async fn serve(
     }
     let mut session =
         Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
+    if let Some(every_ms) = welcome.alive_interval_ms.filter(|_| has_others) {
+        let patience = agent.patience.intervals(welcome.term);
+        session.silence = SilenceWatch::of(Duration::from_millis(every_ms), patience);
+    }
     session.renewal = welcome.renew.map(|at| {
         let wait = u64::try_from(at.millis() - welcome.now.millis()).unwrap_or_default();
         Renewal { due: Instant::now() + Duration::from_millis(wait), key: None }
     });
     session.on_frames(agent, early)?;
-    session.run(agent).await
+    match session.run(agent).await {
+        Err(AgentError::Silent { .. }) => {
+            agent.patience.lengthen();
+            Err(AgentError::Silent { address: address.to_owned() })
+        }
+        ended => ended,
+    }
 }
 
 /// Waits for the server's welcome. Returns it and the frames that came with it.
@@ -126,6 +138,7 @@ async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentEr
 struct Session {
     link: Link,
     heartbeat: Interval,
+    silence: SilenceWatch,
     /// Open streams. They end when the session is dropped.
     streams: HashMap<u32, (AttemptKey, StreamHandle)>,
     outputs_in: mpsc::Sender<(u32, StreamOutput)>,
@@ -155,7 +168,8 @@ impl Session {
         let mut heartbeat = interval(every);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (outputs_in, outputs) = mpsc::channel(OUTPUTS_MAX);
-        Session { link, heartbeat, streams: HashMap::new(), outputs_in, outputs, renewal: None }
+        let (silence, streams) = (SilenceWatch::none(), HashMap::new());
+        Session { link, heartbeat, silence, streams, outputs_in, outputs, renewal: None }
     }
 
     async fn run(&mut self, agent: &mut Agent) -> Result<std::convert::Infallible, AgentError> {
@@ -172,7 +186,10 @@ impl Session {
             }
             let has_capacity = !agent.reports.is_full();
             tokio::select! {
-                frames = self.link.receive() => self.on_frames(agent, frames?)?,
+                frames = self.link.receive() => {
+                    self.silence.heard();
+                    self.on_frames(agent, frames?)?;
+                }
                 Some((key, update)) = agent.updates.recv(), if has_capacity => {
                     agent.on_update(&key, update);
                     for _ in 1..UPDATES_AT_ONCE {
@@ -193,6 +210,8 @@ impl Session {
                     agent.measure_skew();
                     self.link.send(&agent.heartbeat())?;
                 }
+                // Its address is known to whoever dialled it.
+                () = self.silence.over() => return Err(AgentError::Silent { address: String::new() }),
                 lost = launcher_lost(&agent.launcher) => return Err(lost),
             }
         }

@@ -209,6 +209,7 @@ impl World {
             now,
             heartbeat_interval_ms: 5_000,
             policies: BTreeMap::new(),
+            alive_interval_ms: None,
             renew: None,
             refused: Vec::new(),
         };

@@ -53,14 +53,16 @@ pub fn ping(hostname: &str, up: bool) -> String {
 /// `scontrol ping` of several servers: the leader first.
 pub fn ping_servers(servers: &[ServerView]) -> String {
     let (leaders, others): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_leader);
-    let mut out: String = leaders.iter().map(|leader| ping(&leader.name, true)).collect();
+    let mut out: String =
+        leaders.iter().map(|leader| ping(&leader.shown_among(servers), true)).collect();
     for (number, server) in others.iter().enumerate() {
         let state = if server.is_up() { "UP" } else { "DOWN" };
         let lag = match server.events_behind {
             0 => String::new(),
             events => format!(", {events} events behind"),
         };
-        out += &format!("Slurmctld(backup{}) at {} is {state}{lag}\n", number + 1, server.name);
+        let name = server.shown_among(servers);
+        out += &format!("Slurmctld(backup{}) at {name} is {state}{lag}\n", number + 1);
     }
     out
 }

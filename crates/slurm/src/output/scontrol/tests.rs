@@ -323,4 +323,14 @@ fn ping_of_several_servers_has_a_line_for_each() {
         "Slurmctld(primary) at b is UP\nSlurmctld(backup1) at a is UP\n\
          Slurmctld(backup2) at c is DOWN, 12 events behind\n"
     );
+    // Servers of one machine are told apart.
+    let here = |port, is_leader| wire::client::ServerView {
+        addresses: vec![format!("127.0.0.1:{port}")],
+        ..server("vm", is_leader, 300, 0)
+    };
+    assert_eq!(
+        super::ping_servers(&[here(1, true), here(2, false), server("c", false, 300, 0)]),
+        "Slurmctld(primary) at vm (127.0.0.1:1) is UP\n\
+         Slurmctld(backup1) at vm (127.0.0.1:2) is UP\nSlurmctld(backup2) at c is UP\n"
+    );
 }

@@ -34,7 +34,7 @@ pub fn servers(servers: &[ServerView]) -> String {
             (false, true) => format!("follows, {} events behind", server.events_behind),
             (false, false) => "is down".to_owned(),
         };
-        text += &format!("\t{}: {does}\n", server.name);
+        text += &format!("\t{}: {does}\n", server.shown_among(servers));
     }
     text
 }

@@ -3,7 +3,7 @@
 pub mod job_names;
 pub mod unknown_names;
 
-use crate::client::{Client, ClientError, ListingReply, ServerLocation, login_file};
+use crate::client::{Client, ClientError, ListingReply, Patience, ServerLocation, login_file};
 use ::slurm::option::parse::{Parsed, Question};
 use ::slurm::option::{Command, OptionError, help, input_variables, parse, table};
 use ::slurm::output::Moment;
@@ -140,6 +140,12 @@ impl Server {
             },
             lines => Ok(lines),
         }
+    }
+
+    /// Asks whether the server answers: one that shows nothing is not waited for.
+    pub fn try_ping(&mut self) -> Result<Result<Answer, Refusal>, CommandError> {
+        self.client.set_patience(Patience::SHORT);
+        self.try_ask(Call::Ping)
     }
 
     /// Asks; the command handles a refusal itself.

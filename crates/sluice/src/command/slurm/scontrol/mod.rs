@@ -227,13 +227,18 @@ fn too_few(keyword: &str) -> CommandError {
 /// A server that does not answer is reported as DOWN.
 fn ping() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_ping error")?;
-    match server.try_ask(Call::Ping) {
-        Ok(Ok(Answer::Pong { hostname, servers, .. })) => {
-            let is_any = servers.iter().any(|server| server.is_leader);
-            let said =
-                if is_any { output::ping_servers(&servers) } else { output::ping(&hostname, true) };
+    match server.try_ping() {
+        Ok(Ok(Answer::Pong { hostname, servers, store_fault, .. })) => {
+            let said = if servers.is_empty() {
+                output::ping(&hostname, true)
+            } else {
+                output::ping_servers(&servers)
+            };
             query::print(&said)?;
-            Ok(ExitCode::SUCCESS)
+            match store_fault {
+                Some(fault) => Err(CommandError::message(format!("slurm_ping error: {fault}"))),
+                None => Ok(ExitCode::SUCCESS),
+            }
         }
         Err(CommandError::Unreachable { .. }) => {
             let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());

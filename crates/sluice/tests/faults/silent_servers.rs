@@ -1,0 +1,110 @@
+//! Servers that are there and say nothing: a leader that stays frozen, and one whose database hangs for it alone. Agents and commands
+//! find the next leader while the former one is still there, and every server says what it lacks.
+
+use crate::database::TestDatabase;
+use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, signal, within};
+use crate::servers::{Pair, Server, agent, await_backup, job_until_go, jobs};
+use std::collections::BTreeSet;
+
+#[test]
+fn up_agents_leave_a_leader_that_stays_frozen_and_their_jobs_go_on() {
+    // Shorter than the job that follows under the next leader: a node that did not come to it would be down by then.
+    let conf = format!("{TWO_NODES}SlurmdTimeout=12\n");
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(&conf), Cluster::folder(&conf));
+    let mut leader = Server::lead(&first, &database);
+    let standby = Server::wait_beside(&first, &second, &database);
+    let _agent = agent("node1", &[&first, &second]);
+    let job = job_until_go(&first, &["-w", "node1"]);
+    signal(leader.process.id() as i32, "STOP");
+    standby.await_line("sluice is up");
+
+    let later = second.submit(&["-w", "node1", "-o", "/dev/null", "--wrap", "sleep 13"]);
+    assert_eq!(second.await_end(later), "COMPLETED|0:0");
+    assert_eq!(second.state_of(job), "RUNNING|None");
+    let ping = first.sluice(&["scontrol", "ping"]);
+    assert!(ping.code != 0 && ping.stdout.contains(" is DOWN"), "{ping:?}");
+    assert_eq!(leader.process.try_wait().expect("its end"), None, "it is frozen still");
+    first.write("go", "");
+    assert_eq!(second.await_end(job), "FAILED|3:0");
+    assert_eq!(first.read("runs"), "run\n", "it ran once");
+}
+
+/// Sessions of servers, each a process of the database, which can be made to hang. They go on when this is dropped.
+struct Sessions {
+    client: postgres::Client,
+    pids: Vec<i32>,
+}
+
+impl Sessions {
+    /// Those that there are now.
+    fn of_servers(database: &TestDatabase) -> Self {
+        let mut client = database.take_sessions("sluice", 1).remove(0);
+        let there = "SELECT pid FROM pg_stat_activity WHERE application_name = 'sluice'";
+        let pids = client.query(there, &[]).expect("the sessions");
+        Self { client, pids: pids.iter().map(|row| row.get(0)).collect() }
+    }
+
+    fn signal(&self, name: &str) {
+        self.pids.iter().for_each(|pid| signal(*pid, name));
+    }
+
+    /// Hangs them while they have nothing to do: what holds a lock would keep others from taking the lead.
+    fn hang(&mut self) {
+        let busy = "SELECT 1 FROM pg_stat_activity WHERE pid = ANY($1) AND state <> 'idle'";
+        within(TIMEOUT, "all are idle", || {
+            self.signal("STOP");
+            let is_any = self.client.query_opt(busy, &[&self.pids]).expect("the sessions");
+            is_any.inspect(|_| self.signal("CONT")).is_none().then_some(())
+        });
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        self.signal("CONT");
+    }
+}
+
+#[test]
+fn up_leader_whose_database_hangs_lets_agents_and_passed_on_calls_go_before_it_ends() {
+    let database = TestDatabase::start();
+    let [first, second, third] = [(); 3].map(|()| Cluster::folder(TWO_NODES));
+    let mut leader = Server::lead(&first, &database);
+    // Those of the standbys come later.
+    let mut own = Sessions::of_servers(&database);
+    let _standbys = [&second, &third].map(|own| Server::wait_beside(&first, own, &database));
+    let _agent = agent("node1", &[&first, &second, &third]);
+    let job = job_until_go(&first, &["-w", "node1"]);
+    await_backup(&first);
+    own.hang();
+
+    // Passed on to the leader, which cannot commit it.
+    let held = second.submit(&["-H", "--wrap", "true"]);
+    let later = third.submit(&["-w", "node1", "-o", "/dev/null", "--wrap", "true"]);
+    assert_eq!(third.await_end(later), "COMPLETED|0:0");
+    assert_eq!(leader.process.try_wait().expect("its end"), None, "it was not waited for");
+    assert!(jobs(&third).is_superset(&BTreeSet::from([job, held])));
+    first.write("go", "");
+    assert_eq!(third.await_end(job), "FAILED|3:0");
+    assert_eq!(first.read("runs"), "run\n", "it ran once");
+    leader.await_succeeded();
+}
+
+#[test]
+fn up_servers_whose_database_is_away_say_so_to_whoever_asks_for_their_health() {
+    let mut pair = Pair::up();
+    let servers = [&pair.first, &pair.second];
+    let well = |said: &CommandOutput| !said.stdout.contains("the database has failed it");
+    servers.map(|server| assert!(well(&server.sluice(&["doctor"]))));
+    pair.database.crash();
+    for server in servers {
+        let said = within(TIMEOUT, "it is a problem to doctor", || {
+            Some(server.sluice(&["doctor"])).filter(|said| !well(said))
+        });
+        assert_ne!(said.code, 0, "{}", said.stdout);
+        assert!(!said.stdout.contains("nothing is out of service"), "{}", said.stdout);
+        let ping = server.sluice(&["scontrol", "ping"]);
+        assert!(ping.code != 0 && ping.stderr.contains("the database has failed it"), "{ping:?}");
+    }
+}
