@@ -2,7 +2,7 @@
 //!
 //! - The state and its threads: `state_lock`, `writer_queue`, `books_queue`, `dispatch_queue`, `planner_signal`, `forecast_queue`,
 //!   `log_queue`, `mail_queue`; who waits for a commit: `commit_watch`, `change_log`; other servers: `server_list`, and
-//! the database that they share: `store_contact`.
+//!   the database that they share: `store_contact`.
 //! - Agents: `agent_links`, `agent_queries`, `agent_streams`, `agent_rates`, `left_hosts`, `link_shutdown`, `health_reports`, `live_loads`, `relayed_series`.
 //! - Steps: `step_queue`, `step_launches`. Machines on demand: `source_status`.
 //! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
