@@ -28,6 +28,11 @@ fn plan_beside_a_suspended_job_of_another_user_is_the_one_made_from_nothing() {
 }
 
 #[test]
+fn node_of_a_job_that_is_to_leave_takes_no_component_before_it_has_left() {
+    holds(49);
+}
+
+#[test]
 fn server_that_is_killed_at_any_write_loses_nothing() {
     for write in 1..=WRITES {
         let options = Options { events: 60, killed_at_write: Some(write), ..Options::default() };
