@@ -94,9 +94,10 @@ fn up_leader_whose_database_hangs_lets_agents_and_passed_on_calls_go_before_it_e
 #[test]
 fn up_servers_whose_database_is_away_say_so_to_whoever_asks_for_their_health() {
     let mut pair = Pair::up();
-    let servers = [&pair.first, &pair.second];
+    // The standby before the leader: its state is soon too old to answer from.
+    let servers = [&pair.second, &pair.first];
     let well = |said: &CommandOutput| !said.stdout.contains("the database has failed it");
-    servers.map(|server| assert!(well(&server.sluice(&["doctor"]))));
+    assert!(servers.iter().all(|server| well(&server.sluice(&["doctor"]))));
     pair.database.crash();
     for server in servers {
         let said = within(TIMEOUT, "it is a problem to doctor", || {
