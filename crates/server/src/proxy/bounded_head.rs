@@ -120,7 +120,7 @@ mod tests {
             let (ours, mut servers) = tokio::io::duplex(1 << 20);
             let server = tokio::spawn(async move {
                 let mut head = [0; 512];
-                servers.read(&mut head).await.expect("the request");
+                assert!(servers.read(&mut head).await.expect("read") > 0, "the request");
                 for _ in 0..interim {
                     if servers.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
                         return;
