@@ -356,7 +356,9 @@ mod tests {
         let silent = SilentServer::new();
         let (of_a, of_b) = (silent.found("a"), silent.found("b"));
         tokio::pin!(of_a, of_b);
-        let is_told = async |found| timeout_at(Instant::now(), found).await.is_ok();
+        async fn is_told(found: impl Future) -> bool {
+            timeout_at(Instant::now(), found).await.is_ok()
+        }
         assert!(!is_told(of_a.as_mut()).await && !is_told(of_b.as_mut()).await);
         silent.tell("a");
         assert!(is_told(of_a).await);
