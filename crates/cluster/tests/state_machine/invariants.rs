@@ -156,6 +156,9 @@ fn node_use_is_the_sum_of_active_attempts(state: &State) {
         for gres in [&mut used.gres, &mut of_node.gres] {
             gres.sort_by_key(|g| (g.name.clone(), g.indices.clone(), g.count));
         }
+        for shared in [&mut used.shared, &mut of_node.shared] {
+            shared.sort_by_key(|(cpus, jobs)| (cpus.to_string(), *jobs));
+        }
         held.sort_unstable();
         holders.sort_unstable();
         assert_eq!((&of_node, &held), (&used, &holders), "the use of {name}");

@@ -35,7 +35,7 @@ fn node_of_a_job_that_is_to_leave_takes_no_component_before_it_has_left() {
 #[test]
 fn server_that_is_killed_at_any_write_loses_nothing() {
     for write in 1..=WRITES {
-        let options = Options { events: 60, killed_at_write: Some(write), ..Options::default() };
+        let options = Options { events: 100, killed_at_write: Some(write), ..Options::default() };
         match history(write, &options) {
             Ok(finished) => {
                 let deaths = finished.counts.server_deaths;

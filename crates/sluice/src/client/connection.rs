@@ -2,7 +2,6 @@
 
 use super::chunked::{ChunkedDecoder, ChunkedPart};
 use super::host_port::HostPort;
-use super::liveness::{AnswerWatch, is_late};
 use super::location::ServerLocation;
 use super::response::{self, BodyLength, Head};
 use super::retry::retry;
@@ -205,6 +204,11 @@ impl Connection {
         self.socket.set_read_timeout(Some(timeout))
     }
 
+    /// The server may let a read wait for as long as it takes.
+    pub fn clear_read_timeout(&self) -> io::Result<()> {
+        self.socket.set_read_timeout(None)
+    }
+
     /// Where the server of this connection is, of those at `location`.
     pub fn place(&self, location: &ServerLocation) -> ServerLocation {
         match (&self.socket, location) {
@@ -230,29 +234,8 @@ impl Connection {
         }
     }
 
-    /// The same, for as long as the server shows that it lives.
-    pub fn send_and_watch(
-        &mut self,
-        request: &Request<'_>,
-        token: Option<&str>,
-        mut watch: AnswerWatch<'_>,
-    ) -> io::Result<Head> {
-        self.write_request(request, token)?;
-        self.socket.set_read_timeout(Some(watch.interval()))?;
-        loop {
-            match self.read_head() {
-                Ok(Some(head)) => {
-                    self.socket.set_read_timeout(None)?;
-                    return Ok(head);
-                }
-                Ok(None) => {}
-                Err(error) if is_late(&error) => watch.look(self)?,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn write_request(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<()> {
+    /// Sends the request.
+    pub fn write_request(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<()> {
         // On one machine the bytes cost less than packing them.
         let is_far = matches!(self.socket, Socket::Tls(..));
         let (head, body) = (request.head(token, is_far), request.body());
@@ -265,7 +248,7 @@ impl Connection {
     }
 
     /// Reads on in the head of the response; `None` while it is not whole.
-    fn read_head(&mut self) -> io::Result<Option<Head>> {
+    pub fn read_head(&mut self) -> io::Result<Option<Head>> {
         self.read_more("the connection was closed")?;
         let Some((head, length)) = response::parse_head(&self.unread)? else { return Ok(None) };
         self.unread.drain(..length);

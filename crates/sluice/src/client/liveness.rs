@@ -3,6 +3,7 @@
 
 use super::connection::{Connection, Request};
 use super::location::ServerLocation;
+use super::response::Head;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -41,13 +42,27 @@ impl<'a> AnswerWatch<'a> {
         Self { location, patience, silent: None }
     }
 
-    /// After how long it is looked.
-    pub fn interval(&self) -> Duration {
-        self.patience.look
+    /// Sends the request and reads the head of the response, for as long as the server shows that it lives.
+    pub fn send(
+        mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        token: Option<&str>,
+    ) -> io::Result<Head> {
+        connection.write_request(request, token)?;
+        connection.set_read_timeout(self.patience.look)?;
+        loop {
+            match connection.read_head() {
+                Ok(Some(head)) => return connection.clear_read_timeout().map(|()| head),
+                Ok(None) => {}
+                Err(error) if is_late(&error) => self.look(connection)?,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Nothing came for the interval from the server of this connection. An error: it is not waited for any more.
-    pub fn look(&mut self, connection: &Connection) -> io::Result<()> {
+    fn look(&mut self, connection: &Connection) -> io::Result<()> {
         let begun = Instant::now();
         if is_alive(&connection.place(self.location), self.patience.look) {
             self.silent = None;
@@ -81,6 +96,6 @@ fn is_alive(place: &ServerLocation, timeout: Duration) -> bool {
 }
 
 /// Whether a read has waited for as long as it may.
-pub fn is_late(error: &io::Error) -> bool {
+fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -118,8 +118,7 @@ impl Client {
         let mut connection = Connection::open_with_retry(&self.location).map_err(lost)?;
         let request = Request::Get { path };
         let watch = AnswerWatch::new(&self.location, self.patience);
-        let head =
-            connection.send_and_watch(&request, self.location.token(), watch).map_err(lost)?;
+        let head = watch.send(&mut connection, &request, self.location.token()).map_err(lost)?;
         if head.is_json || head.status != OK {
             let body = connection.read_body(&head).map_err(lost)?;
             return self.parse_answer(head, &body).map(Some);
@@ -158,7 +157,7 @@ impl Client {
         };
         let request = Request::Post { path: CALL_PATH, body: &body };
         let watch = AnswerWatch::new(&self.location, self.patience);
-        let sent = connection.send_and_watch(&request, self.location.token(), watch);
+        let sent = watch.send(&mut connection, &request, self.location.token());
         let replied = sent.and_then(|head| {
             let body = connection.read_body(&head)?;
             Ok((head, body))

@@ -27,7 +27,8 @@ pub struct RestoreArgs {
     epoch: EpochArgs,
 }
 
-/// What is decided about a state that goes on from an earlier time.
+// No `///`: it would be the help of the commands that have these options.
+// What is decided about a state that goes on from an earlier time.
 #[derive(Args)]
 pub struct EpochArgs {
     /// How many job ids are left out: at least as many as were given out after the backup

@@ -8,7 +8,7 @@
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
 //! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `path_rule`: which path a replica sees; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
-//!   `readiness`: which replicas are ready; `port_check`: whether their own servers listen at their ports.
+//!   `readiness`: which replicas are ready; `port_check`: whether their own servers listen at their ports; `port_watch`: asks that.
 
 pub mod answer;
 mod arrivals;
@@ -20,6 +20,7 @@ pub mod models;
 pub mod near_replica;
 mod path_rule;
 mod port_check;
+mod port_watch;
 mod probe;
 mod readiness;
 mod replica;
@@ -132,7 +133,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             if replica.readiness.begin() {
                 probe::start(shared, services, live, replica);
             }
-            port_check::check(shared, replica, now);
+            port_watch::check(shared, replica, now);
             if replica.is_open() && !replica.is_reached() {
                 let (forwarders, owner) = (services.forwarders.clone(), live.owner.clone());
                 tokio::spawn(replica.clone().reach(shared.clone(), forwarders, owner));

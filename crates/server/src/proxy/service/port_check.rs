@@ -1,10 +1,7 @@
 //! Whether a replica's own server listens at its port, by the word of its node's agent, which is asked anew again and again as long as the
-//! replica is there. Gateways are told of a replica by this alone: what the step in a replica says is said with the rights of its owner.
+//! replica is there (`port_watch`). Gateways are told of a replica by this alone: what the step in a replica says is said with the rights of its owner.
 
-use super::replica::Replica;
-use crate::shared::Shared;
-use model::id::AttemptId;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::forward::OwnServer;
 use wire::link::ServerAtPort;
@@ -33,7 +30,7 @@ impl PortCheck {
     }
 
     /// Whether it is time to ask: the caller is to, and says what came of it.
-    fn begin(&self, now: Instant) -> bool {
+    pub fn begin(&self, now: Instant) -> bool {
         let mut checked = self.held();
         let is_recent = |begun| now.saturating_duration_since(begun) < INTERVAL;
         if checked.is_asked || checked.begun.is_some_and(is_recent) {
@@ -44,7 +41,7 @@ impl PortCheck {
     }
 
     /// Notes an answer; `None` where there was none.
-    fn end(&self, found: Option<&ServerAtPort>, now: Instant) {
+    pub fn end(&self, found: Option<&ServerAtPort>, now: Instant) {
         let mut checked = self.held();
         checked.is_asked = false;
         if let Some(found) = found {
@@ -58,33 +55,6 @@ impl PortCheck {
         let said = checked.said.filter(|at| now.saturating_duration_since(*at) < ANSWER_AGE_MAX);
         said.and(checked.server.clone())
     }
-}
-
-/// Asks the agent of a replica's node, if it is time to.
-pub fn check(shared: &Arc<Shared>, replica: &Arc<Replica>, now: Instant) {
-    if !replica.port_check.begin(now) {
-        return;
-    }
-    let Some(node) = node_with_its_port(shared, replica.attempt) else {
-        return replica.port_check.end(None, now);
-    };
-    let (shared, replica) = (shared.clone(), replica.clone());
-    tokio::spawn(async move {
-        let asked = shared.agents.server_at_port(&node, replica.attempt, replica.port());
-        let found = asked.await;
-        replica.port_check.end(found.as_ref(), Instant::now());
-        if found.is_some_and(|found| !found.listens) {
-            replica.note_unreached();
-        }
-    });
-}
-
-/// The node of a replica that shares the network of its node. Ports of others are their own.
-fn node_with_its_port(shared: &Shared, attempt: AttemptId) -> Option<String> {
-    let state = shared.read();
-    let job = state.jobs.get(&attempt.job)?;
-    let is_there = job.attempt_id() == Some(attempt) && job.attempt()?.network.is_none();
-    Some(job.allocation()?.nodes.first().filter(|_| is_there)?.node.clone())
 }
 
 #[cfg(test)]
