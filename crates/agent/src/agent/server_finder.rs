@@ -100,7 +100,7 @@ struct JobSockets {
 struct KnownSockets {
     /// The inodes of sockets that its processes had. Whose a socket is does not change while it listens.
     own: BTreeSet<u64>,
-    /// Those that none of them had, and when that was found.
+    /// The inodes of sockets that none of its processes had, and when that was found.
     strange: Option<(BTreeSet<u64>, Instant)>,
 }
 

@@ -12,7 +12,7 @@ pub struct Synthetic {
     pub jobs: u32,
     /// The machine's.
     pub processors: u32,
-    /// Those of the largest job that it takes.
+    /// The processors of the largest job that the machine takes.
     pub largest: u32,
     /// The part of the machine's time that the jobs ask for.
     pub load: f64,
@@ -175,7 +175,7 @@ mod tests {
     const OPTIONS: Synthetic =
         Synthetic { jobs: 5_000, processors: 128, largest: 128, load: 0.7, seed: 1 };
 
-    /// Of the machine, also where no job gets all of it.
+    /// The load is the part of the whole machine, also where no job may have all of it.
     #[test]
     fn load_is_the_one_that_was_asked_for_and_the_same_seed_gives_the_same_trace() {
         let trace = generate(&OPTIONS);

@@ -21,10 +21,10 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Of commands.
+    /// How long commands wait.
     pub const LONG: Self =
         Self { look: Duration::from_secs(5), silence_max: Duration::from_secs(120) };
-    /// Of whoever asks just whether a server answers.
+    /// How long a caller waits that only asks whether a server answers.
     pub const SHORT: Self =
         Self { look: Duration::from_secs(2), silence_max: Duration::from_secs(5) };
 }

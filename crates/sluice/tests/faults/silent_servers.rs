@@ -37,7 +37,7 @@ struct Sessions {
 }
 
 impl Sessions {
-    /// Those that there are now.
+    /// The sessions that servers have with the database now.
     fn of_servers(database: &TestDatabase) -> Self {
         let mut client = database.take_sessions("sluice", 1).remove(0);
         let there = "SELECT pid FROM pg_stat_activity WHERE application_name = 'sluice'";
@@ -71,7 +71,7 @@ fn up_leader_whose_database_hangs_lets_agents_and_passed_on_calls_go_before_it_e
     let database = TestDatabase::start();
     let [first, second, third] = [(); 3].map(|()| Cluster::folder(TWO_NODES));
     let mut leader = Server::lead(&first, &database);
-    // Those of the standbys come later.
+    // The standbys' sessions come later, so these are the leader's alone.
     let mut own = Sessions::of_servers(&database);
     let _standbys = [&second, &third].map(|own| Server::wait_beside(&first, own, &database));
     let _agent = agent("node1", &[&first, &second, &third]);
