@@ -5,7 +5,8 @@ server with its state in files, in one run on this machine, as a table. SUBMIT i
 
 A plain commit is one prepared INSERT of as many bytes as a submit writes, which commits by itself, on a connection that is there: the
 time of many in a row, as that of submits one at a time, whose connection is there too, and whose requests are made while the server has the
-one before. Both go over a socket of this machine, into tables that are stored alike, and are measured in turns. No two submits bring the same script: each writes all its bytes.
+one before. They are asked for as the program's commands do, by HTTP/1.1 from a client that blocks, and over HTTP/2. All go over a socket of this
+machine, into tables that are stored alike, and are measured in turns. No two submits bring the same script: each writes all its bytes.
 """
 import argparse, glob, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
 from record import Table
@@ -14,6 +15,8 @@ SUBMITS, IN_FLIGHT, ALONE = 20_000, 32, 1_000
 # What a standby follows: so many submits, at this rate a second.
 FOLLOWED, FOLLOWED_RATE = 10_000, 1_000
 TURNS = 5
+# How submits that come alone are asked for, with the words of it.
+KINDS = {'as commands ask': ('http1',), 'over HTTP/2': ()}
 LISTS = 30
 ORDINARY_USER = 65534
 ANSWER_S = 60
@@ -169,15 +172,18 @@ def one_at_a_time(args, scratch, alone, leader, table):
     leader.submits(args.submit, ALONE, 1)
     alone.submits(args.submit, ALONE, 1)
     size = bytes_of_a_submit(scratch.database, ALONE)
-    took = {'plain': [], 'shared': [], 'files': []}
+    took = {'plain': [], **{(name, kind): [] for name in ('shared', 'files') for kind in KINDS}}
     for _ in range(TURNS):
         # In turns, so that what else the machine does weighs on all of them.
         took['plain'].append(plain_commit_ms(args.postgres_bench, scratch.database.url('plain'), size))
-        took['shared'].append(1000 / leader.submits(args.submit, ALONE, 1))
-        took['files'].append(1000 / alone.submits(args.submit, ALONE, 1))
-    plain, shared, files = (statistics.median(took[name]) for name in ('plain', 'shared', 'files'))
-    what = f'one at a time on PostgreSQL, ms; one plain commit of its {size:,} bytes takes {plain:.2f}, a submit with files {files:.2f}'
-    table.add(f'{what} (medians of {TURNS} in turns)', f'{shared:.2f}, {shared / plain:.1f} times', 'at most 2.5 times')
+        for kind, words in KINDS.items():
+            took['shared', kind].append(1000 / leader.submits(args.submit, ALONE, 1, *words))
+            took['files', kind].append(1000 / alone.submits(args.submit, ALONE, 1, *words))
+    ms = {of: statistics.median(times) for of, times in took.items()}
+    for kind in KINDS:
+        shared, files, plain = ms['shared', kind], ms['files', kind], ms['plain']
+        what = f'one at a time on PostgreSQL {kind}, ms; one plain commit of its {size:,} bytes takes {plain:.2f}, a submit with files {files:.2f}'
+        table.add(f'{what} (medians of {TURNS} in turns)', f'{shared:.2f}, {shared / plain:.1f} times', 'at most 2.5 times')
 
 
 def main():

@@ -103,6 +103,14 @@ impl ServerDialler {
         ServerDialler { servers, last: AtomicUsize::new(0), tls, silent }
     }
 
+    /// Returns when the server of this address is found silent and there is another to ask: the answer of the only one is waited for.
+    async fn found_silent(&self, address: &str) {
+        if self.servers.len() == 1 {
+            return std::future::pending().await;
+        }
+        self.silent.found(address).await;
+    }
+
     /// A connection, and the address of the server that has answered.
     async fn dial(&self) -> Result<(TlsStream<TcpStream>, &str), AgentError> {
         let deadline = Instant::now() + DIAL_TIMEOUT;
@@ -222,7 +230,7 @@ async fn carry(client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
     match greeted(server, &ToServer::Client(who)).await {
         Some(server) => tokio::select! {
             () = copy_both(client, server) => {}
-            () = relay.dialler.silent.found(address) => {}
+            () = relay.dialler.found_silent(address) => {}
         },
         None => answer(client, "the server closed the link").await,
     }
@@ -350,6 +358,7 @@ impl Drop for CountedConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::connection::client_config;
 
     #[tokio::test]
     async fn who_waits_for_a_silent_server_is_told_and_nobody_else() {
@@ -363,6 +372,24 @@ mod tests {
         silent.tell("a");
         assert!(is_told(of_a).await);
         assert!(!is_told(of_b).await);
+    }
+
+    #[tokio::test]
+    async fn answer_of_the_only_server_is_waited_for_while_it_is_silent() {
+        let silent = SilentServer::new();
+        let tls = SharedTls::new(client_config("", None).expect("a configuration"));
+        let dialler = |servers: &[&str]| {
+            let servers = servers.iter().map(|server| (*server).to_owned()).collect();
+            ServerDialler::new(servers, tls.clone(), silent.clone())
+        };
+        let (only, several) = (dialler(&["a"]), dialler(&["a", "b"]));
+        let (of_only, of_several) = (only.found_silent("a"), several.found_silent("a"));
+        tokio::pin!(of_only, of_several);
+        assert!(timeout_at(Instant::now(), of_only.as_mut()).await.is_err());
+        assert!(timeout_at(Instant::now(), of_several.as_mut()).await.is_err());
+        silent.tell("a");
+        assert!(timeout_at(Instant::now(), of_only).await.is_err(), "there is nobody else to ask");
+        assert!(timeout_at(Instant::now(), of_several).await.is_ok());
     }
 
     #[test]

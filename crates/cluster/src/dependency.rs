@@ -483,9 +483,10 @@ const SHOWN_TERMS_MAX: usize = 100;
 const AWAITED_MAX: usize = 1_000;
 const AWAITED_IN_ALL_MAX: usize = 200_000;
 
-/// The ends of the array's running tasks: one must end before a throttled task starts.
+/// The ends of the running tasks of the job's array: one must end before a throttled task starts.
 pub fn own_tasks(state: &State, job: &Job) -> Vec<AwaitedEvent> {
-    let tasks = state.arrays.get(&job.id).into_iter().flat_map(|tasks| tasks.values());
+    let array = job.task.map_or(job.id, |task| task.array);
+    let tasks = state.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
     let active = tasks.filter(|id| state.active.contains(id));
     active.take(AWAITED_MAX).map(|id| AwaitedEvent::EndOf(*id)).collect()
 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 /// About one attempt that the node is to hold, or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelloAnswer {
-    /// The node does not have it: it is launched, with its steps.
+    /// The node does not have it: it is launched, with its steps; where it is suspended, once it is resumed.
     Launch(AttemptId),
     /// The node does not have it any more, and it is not launched again.
     Missing(AttemptId),

@@ -70,6 +70,8 @@ pub const ARRAY_RANGES: Bound =
     items("ranges of an array's indices", RANGES_MAX, "`MaxArraySize`, at most 4000001 indices");
 pub const REQUEST_KINDS: Bound =
     items("partitions, licenses, kinds of GRES or of devices that one request names", 256, "");
+pub const LIMITED_KINDS: Bound =
+    items("kinds of resources in one limit of a QOS or an association", 1000, "");
 pub const MACHINE_NAMES: Bound =
     items("backends, regions, zones or types of machines that one request names", 1024, "");
 pub const NODE_COUNTS: Bound = items("node counts that one request names", 4096, "");
@@ -183,6 +185,7 @@ pub const ALL: &[Bound] = &[
     NODES,
     ARRAY_RANGES,
     REQUEST_KINDS,
+    LIMITED_KINDS,
     MACHINE_NAMES,
     NODE_COUNTS,
     CONSTRAINT_PARTS,

@@ -53,7 +53,7 @@ pub struct ServiceLimits {
     pub answer: Duration,
     /// Bytes of its body.
     pub body_bytes: u64,
-    /// How long nothing of its body may come before its answer begins.
+    /// How long nothing of its body may come before its answer begins, and by how much all of it may be slower than it has to come.
     pub body_silence: Duration,
     /// How long its client may take nothing of the answer, which keeps a place of a replica until then; as long as nginx lets one.
     pub stall: Duration,
@@ -238,12 +238,22 @@ pub struct UserPart {
 #[derive(Clone)]
 pub struct PortConnection {
     slots: Arc<ConnectionSlots>,
+    is_tls: bool,
     user: Arc<Mutex<Option<(u32, UserPart)>>>,
 }
 
 impl PortConnection {
     pub fn new(slots: Arc<ConnectionSlots>) -> Self {
-        Self { slots, user: Arc::default() }
+        Self { slots, is_tls: false, user: Arc::default() }
+    }
+
+    /// The same of one that speaks TLS.
+    pub fn by_tls(self, is_tls: bool) -> Self {
+        Self { is_tls, ..self }
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// Counts the connection as this user's; false when he has his part of them. Asked with each request: a connection

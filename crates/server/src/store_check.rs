@@ -9,8 +9,9 @@ use crate::writer::recover::{JournalPlace, Recovered, StateDisks};
 use cluster::{Job, State};
 use std::path::Path;
 use std::sync::Arc;
+use store::blob::BadBytes;
 use store::postgres::{self, Database, DatabaseUrl, EndedLog, Leader, PostgresFolder};
-use store::{BlobId, BlobInspection, BooksCopy, RealDisk};
+use store::{BlobId, BlobInspection, BookReader, BooksCopy, RealDisk};
 
 /// How often a database is read while a server leads that removes texts meanwhile.
 const TRIES: u32 = 3;
@@ -27,6 +28,8 @@ pub struct StoreReport {
     pub replayed: u64,
     /// Scripts and environments, each once.
     pub texts: usize,
+    /// The records of the books, or of what they are made from; `None` where there are no books.
+    pub booked: Option<usize>,
     /// Who leads, where several servers may.
     pub leader: Option<Leader>,
 }
@@ -54,10 +57,12 @@ pub fn check_folder(dir: &Path) -> Result<StoreReport, ServerError> {
     }
     refuse_missing(&recovered.state, &blobs, |id| blobs.contains(id) || carried.contains(id))?;
     let path = state_place::books_path(dir, false);
+    let mut booked = None;
     if path.exists() {
         BooksCopy::check(&path, recovered.journal.last_seq()).map_err(ServerError::Other)?;
+        booked = Some(BookReader::open(&path)?.count()?);
     }
-    report(recovered, &blobs, None)
+    report(recovered, &blobs, booked, None)
 }
 
 /// Checks the state in a database, also while a server leads.
@@ -80,33 +85,46 @@ pub fn check_database(url: DatabaseUrl) -> Result<StoreReport, ServerError> {
             Err(error) => return Err(error),
         }
     };
-    books::count_shared(&EndedLog::new(database, leader.epoch))?;
-    report(recovered, &blobs, Some(leader))
+    let ended = EndedLog::new(database, leader.epoch);
+    let records = books::count_shared(&ended)?;
+    let booked = (ended.last_seq()? > 0).then_some(records);
+    report(recovered, &blobs, booked, Some(leader))
 }
 
-/// Damaged bytes are no fault where no job lacks a text: a power cut leaves some in place of texts that were never acknowledged.
 fn refuse_missing(
     state: &State,
     blobs: &BlobInspection,
     is_there: impl Fn(&BlobId) -> bool,
 ) -> Result<(), ServerError> {
-    let Some(bad) = blobs.damaged.first().or(blobs.unfinished.as_ref()) else { return Ok(()) };
+    let bad = blobs.damaged.first().or(blobs.unfinished.as_ref());
+    text_fault(state, bad, is_there).map_or(Ok(()), |fault| Err(ServerError::Other(fault)))
+}
+
+/// The text that a job in memory lacks, in one line. `bad` is where bytes are damaged: no fault where no job lacks a text, for a power cut
+/// leaves some in place of texts that were never acknowledged.
+pub(crate) fn text_fault(
+    state: &State,
+    bad: Option<&BadBytes>,
+    is_there: impl Fn(&BlobId) -> bool,
+) -> Option<String> {
     let lacks_text = |job: &&Arc<Job>| {
         let mut needed = job.spec.launch.blobs().into_iter().flatten();
         needed.any(|(blob, _)| !is_there(&BlobId::from(&blob)))
     };
-    match state.jobs.values().find(lacks_text) {
-        Some(job) => Err(ServerError::Other(format!(
-            "{} is damaged at byte {}, and a text of job {} is in no other place",
-            bad.file, bad.offset, job.id
-        ))),
-        None => Ok(()),
-    }
+    let job = state.jobs.values().find(lacks_text)?.id;
+    Some(match bad {
+        Some(bad) => format!(
+            "{} is damaged at byte {}, and a text of job {job} is in no other place",
+            bad.file, bad.offset
+        ),
+        None => format!("a script, an environment or another text of job {job} is missing"),
+    })
 }
 
 fn report(
     recovered: Recovered,
     blobs: &BlobInspection,
+    booked: Option<usize>,
     leader: Option<Leader>,
 ) -> Result<StoreReport, ServerError> {
     if let Some(loss) = recovered.recovery.loss {
@@ -119,6 +137,7 @@ fn report(
         snapshot_seq: recovered.snapshot_seq,
         replayed: recovered.recovery.replayed,
         texts: blobs.len(),
+        booked,
         leader,
     })
 }

@@ -52,6 +52,10 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
         Direction::ToFiles if has_files && !is_half_moved => {
             return Err(refused(dir, "a cluster has its history there already"));
         }
+        Direction::ToFiles if state_place::has_books_of_files(dir) => {
+            let why = "the books of another history are there (books.sqlite): set them aside first";
+            return Err(refused(dir, why));
+        }
         _ => {}
     }
     if !dir.join("keys/order.key").exists() {
@@ -131,10 +135,16 @@ fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, S
     state_place::note_database(dir)?;
     let from = sound(StateDisks::in_database(database, epoch).recover()?)?;
     let path = state_place::books_path(dir, false);
+    // Those of a move that was broken off: books of another history are refused before.
+    books::remove(&path)?;
+    let ended = EndedLog::new(database.clone(), epoch);
     let mut own_books = Books::open(&path)?;
-    books::catch_up(&mut own_books, &EndedLog::new(database.clone(), epoch))?;
+    books::catch_up(&mut own_books, &ended)?;
     books::take_replayed(&mut own_books, &from.records)?;
     drop(own_books);
+    if !books::have_all_shared(&BookReader::open(&path)?, &ended)? {
+        return Err(other_than_read("the books"));
+    }
     let ends = from.journal.last_seq();
     BooksCopy::check(&path, ends).map_err(|why| ServerError::Other(format!("the move: {why}")))?;
     let own_blobs = dir.join("blobs");

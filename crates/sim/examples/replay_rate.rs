@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p sim --example replay_rate [JOBS [DAYS]]`: a synthetic load of 70 % on 1,000 nodes, all of it submitted in
 //! the first half of every week, so that about 500 jobs wait in the mean. With more days the queue is longer.
-//! `… replay_rate TRACE POLICY` replays a trace.
+//! `… replay_rate TRACE POLICY [estimates]` replays a trace, with `estimates` as `sluice sim --estimates` does: each job that waits when
+//! it is submitted costs a walk over the queue.
 
 use sim::machine::single_processor_nodes;
 use sim::trace::swf;
@@ -53,19 +54,20 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let count = args.first().map_or(Some(JOBS), |text| text.parse::<u64>().ok());
     let days = args.get(1).and_then(|text| text.parse::<f64>().ok()).unwrap_or(PERIOD_DAYS);
+    let has_estimates = args.get(2).is_some_and(|word| word == "estimates");
     let (trace, policy) = match (count, args.as_slice()) {
         (Some(count), _) => (synthetic(count, days), Policy::Easy),
-        (None, [path, policy]) => {
+        (None, [path, policy, ..]) if args.len() == 2 || has_estimates => {
             let file = std::fs::File::open(path).expect("the trace");
             let trace = swf::read(file, Processors::FromHeader).expect("a trace");
             (trace, Policy::from_word(policy).expect("a policy"))
         }
-        _ => panic!("replay_rate [JOBS [DAYS]], or replay_rate TRACE POLICY"),
+        _ => panic!("replay_rate [JOBS [DAYS]], or replay_rate TRACE POLICY [estimates]"),
     };
     let mut config = single_processor_nodes(trace.processors.unwrap_or(NODES), policy);
     // Backfill as the server has it, not as replays of traces count.
     config.parameters.backfill_limits.narrow_jobs_end_first &= count.is_none();
-    let measures = Measures { history: true, ..Measures::default() };
+    let measures = Measures { history: true, estimates: has_estimates, ..Measures::default() };
     let began = Instant::now();
     let Outcome { figures, history, .. } =
         replay(&trace, config, measures, |_| {}).expect("a replay");

@@ -55,7 +55,8 @@ pub fn admitted<'t>(
     }
     let (processors, epoch_s, left_out) = (trace.processors, trace.epoch_s, trace.left_out);
     let (partitions, numbering) = (trace.partitions.clone(), trace.numbering);
-    let kept = Trace { jobs, processors, epoch_s, left_out, partitions, numbering };
+    let unused_numbers = trace.unused_numbers.clone();
+    let kept = Trace { jobs, processors, epoch_s, left_out, partitions, unused_numbers, numbering };
     Ok((Cow::Owned(kept), beyond))
 }
 

@@ -247,6 +247,21 @@ impl BookReader {
         applied_seq(&self.connection)
     }
 
+    /// Whether there is a record of this attempt.
+    pub fn has(&self, record: &JobRecord) -> Result<bool, BooksError> {
+        let read = || BooksError::sql("read");
+        let sql = "SELECT 1 FROM jobs WHERE job_id = ?1 AND array_pending = ?2 AND attempt = ?3";
+        let mut select = self.connection.prepare_cached(sql).map_err(read())?;
+        let pending = record.array_pending.as_deref().unwrap_or_default();
+        select.exists(params![record.job.0, pending, record.attempt]).map_err(read())
+    }
+
+    /// How many records there are.
+    pub fn count(&self) -> Result<usize, BooksError> {
+        export::rows(&self.connection, "jobs")
+            .map(|rows| usize::try_from(rows).unwrap_or(usize::MAX))
+    }
+
     /// How many parts [`BookReader::each_part`] hands out.
     pub fn parts(&self) -> Result<u64, BooksError> {
         export::parts(&self.connection)

@@ -92,6 +92,9 @@ pub struct ReplicaRoute {
     /// The inodes of its server's sockets, where the address is one of loopback: the gateway looks itself whether one of them listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<u64>,
+    /// Whose they are. Earlier servers do not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
 }
 
 /// A token by its hash.

@@ -263,7 +263,13 @@ fn reports_and_routes_of_gateways_keep_their_names() {
         https: model::publication::HttpsChoice::Off,
         is_ready: true,
         rate_limits: Vec::new(),
-        replicas: vec![ReplicaRoute { attempt, host: "n1".into(), port: 80, sockets: vec![7] }],
+        replicas: vec![ReplicaRoute {
+            attempt,
+            host: "n1".into(),
+            port: 80,
+            sockets: vec![7],
+            uid: Some(1000),
+        }],
     };
     let token = TokenRoute { hash: "h".into(), expires: None, projects: vec!["main".into()] };
     let routes = GatewayRoutes {
@@ -276,7 +282,7 @@ fn reports_and_routes_of_gateways_keep_their_names() {
     };
     travels(
         &Answer::GatewayRoutes(Box::new(routes)),
-        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"https":"off","is_ready":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80,"sockets":[7]}]}],"withdrawn":["main/other"],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
+        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"https":"off","is_ready":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80,"sockets":[7],"uid":1000}]}],"withdrawn":["main/other"],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
     );
 }
 

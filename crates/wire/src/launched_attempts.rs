@@ -12,6 +12,8 @@ pub struct LaunchedAttempts {
     launched: HashMap<String, (u64, HashSet<AttemptId>)>,
     /// Per node, the attempts that it held when it last said hello.
     held: HashMap<String, HashSet<AttemptId>>,
+    /// Per node, the attempts that it does not have and that are launched there once they are resumed. No more than the node's jobs.
+    withheld: HashMap<String, HashSet<AttemptId>>,
 }
 
 /// What an order that went out changes of what is known.
@@ -36,6 +38,19 @@ impl LaunchedAttempts {
     /// The node says that it holds these, and no others.
     pub fn said_hello(&mut self, node: &str, held: impl IntoIterator<Item = AttemptId>) {
         self.held.insert(node.to_owned(), held.into_iter().collect());
+        // Of each attempt that the node lacks it is found anew whether it is launched.
+        self.withheld.remove(node);
+    }
+
+    /// The attempt is suspended, and the node does not have it: it would run on CPUs that are another's by now, or will be. It is
+    /// launched once it is resumed.
+    pub fn withhold(&mut self, node: &str, attempt: AttemptId) {
+        self.withheld.entry(node.to_owned()).or_default().insert(attempt);
+    }
+
+    /// Whether the attempt, which is resumed, is still to be launched on the node.
+    pub fn is_withheld(&self, node: &str, attempt: AttemptId) -> bool {
+        self.withheld.get(node).is_some_and(|withheld| withheld.contains(&attempt))
     }
 
     /// Whether the attempt's launch was sent on the link that the node has now.
@@ -69,6 +84,10 @@ impl LaunchedAttempts {
 
     /// The order went out on this link.
     pub fn note_sent(&mut self, node: &str, link: u64, attempt: AttemptId, order: SentOrder) {
+        let ends_waiting = matches!(order, SentOrder::Launch | SentOrder::Forget);
+        if let Some(withheld) = self.withheld.get_mut(node).filter(|_| ends_waiting) {
+            withheld.remove(&attempt);
+        }
         match order {
             SentOrder::Launch => {
                 let sent = self.launched.entry(node.to_owned()).or_default();
@@ -113,5 +132,25 @@ mod tests {
         assert!(may(&attempts, 2));
         attempts.note_sent("n1", 2, ATTEMPT, SentOrder::Forget);
         assert!(!may(&attempts, 2) && !may(&attempts, 1));
+    }
+
+    #[test]
+    fn launch_of_a_suspended_attempt_waits_until_it_is_sent_or_the_node_speaks_again() {
+        let mut attempts = LaunchedAttempts::default();
+        let withheld = |attempts: &LaunchedAttempts| attempts.is_withheld("n1", ATTEMPT);
+        assert!(!withheld(&attempts));
+        attempts.withhold("n1", ATTEMPT);
+        attempts.note_sent("n1", 1, ATTEMPT, SentOrder::Other);
+        assert!(withheld(&attempts) && !attempts.is_known_to("n1", Some(1), ATTEMPT));
+        attempts.note_sent("n1", 1, ATTEMPT, SentOrder::Launch);
+        assert!(!withheld(&attempts) && attempts.is_known_to("n1", Some(1), ATTEMPT));
+        for end in [SentOrder::Launch, SentOrder::Forget] {
+            attempts.withhold("n1", ATTEMPT);
+            attempts.note_sent("n1", 1, ATTEMPT, end);
+            assert!(!withheld(&attempts), "{end:?}");
+        }
+        attempts.withhold("n1", ATTEMPT);
+        attempts.said_hello("n1", [ATTEMPT]);
+        assert!(!withheld(&attempts));
     }
 }

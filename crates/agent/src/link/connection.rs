@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::frame::{self, Decoder, Frame};
+use wire::frame::{self, Decoder, Frame, FrameError};
 use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, SERVER_NAME, ToServer};
 use wire::proxy::{Proxy, ProxyAnswer, ProxyRefusal};
 
@@ -81,25 +81,29 @@ impl Link {
         }
     }
 
-    /// Receives at least one frame. Cancel-safe: no bytes are lost if the future is dropped.
+    /// Receives the frames that are whole by what has come: none where a long one is under way. Cancel-safe: no bytes are lost if the
+    /// future is dropped.
     pub async fn receive(&mut self) -> Result<Vec<Frame>, AgentError> {
-        let broken = |e: String| AgentError::Link(e);
-        loop {
-            let mut frames = Vec::new();
-            while let Some(frame) = self.decoder.next_frame().map_err(|e| broken(e.to_string()))? {
-                frames.push(frame);
-            }
-            if !frames.is_empty() {
-                return Ok(frames);
-            }
-            self.input.clear();
-            let length =
-                self.reader.read_buf(&mut self.input).await.map_err(|e| broken(link_fault(&e)))?;
-            if length == 0 {
-                return Err(AgentError::Closed);
-            }
-            self.decoder.push(&self.input);
+        let frames = self.whole_frames()?;
+        if !frames.is_empty() {
+            return Ok(frames);
         }
+        self.input.clear();
+        let read = self.reader.read_buf(&mut self.input).await;
+        if read.map_err(|e| AgentError::Link(link_fault(&e)))? == 0 {
+            return Err(AgentError::Closed);
+        }
+        self.decoder.push(&self.input);
+        self.whole_frames()
+    }
+
+    fn whole_frames(&mut self) -> Result<Vec<Frame>, AgentError> {
+        let mut frames = Vec::new();
+        let broken = |e: FrameError| AgentError::Link(e.to_string());
+        while let Some(frame) = self.decoder.next_frame().map_err(broken)? {
+            frames.push(frame);
+        }
+        Ok(frames)
     }
 }
 
@@ -211,4 +215,67 @@ pub(crate) fn client_config(
         }
     };
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    /// A link, and the server's end of it.
+    async fn link() -> (Link, tokio_rustls::server::TlsStream<TcpStream>) {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = CertificateParams::new(vec![SERVER_NAME.to_owned()])
+            .and_then(|params| params.self_signed(&key))
+            .expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .expect("a configuration");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let trusted = client_config(&certificate.pem(), None).expect("a configuration");
+        let served = async {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            acceptor.accept(stream).await.expect("a server")
+        };
+        let (link, server) = tokio::join!(Link::dial(&address, trusted), served);
+        (link.expect("a link"), server)
+    }
+
+    /// The server's word that it lives comes behind the frame: on a slow line the part is the word.
+    #[tokio::test]
+    async fn part_of_a_long_frame_is_told_before_it_is_whole() {
+        const BYTES: usize = 1 << 20;
+        let (mut link, mut server) = link().await;
+        let mut bytes = Vec::new();
+        frame::encode(CHANNEL_CONTROL, &[7; BYTES], &mut bytes).expect("a frame");
+        let (part, rest) = bytes.split_at(BYTES / 100);
+        server.write_all(part).await.expect("sent");
+        server.flush().await.expect("sent");
+        let received = timeout(IO_TIMEOUT, link.receive()).await.expect("a word");
+        assert!(received.expect("a link").is_empty());
+        let send = async {
+            server.write_all(rest).await.expect("sent");
+            server.flush().await.expect("sent");
+        };
+        let receive = async {
+            loop {
+                let frames = link.receive().await.expect("a link");
+                if !frames.is_empty() {
+                    return frames;
+                }
+            }
+        };
+        let (frames, ()) = tokio::join!(receive, send);
+        assert_eq!(frames, [Frame { channel: CHANNEL_CONTROL, payload: vec![7; BYTES] }]);
+    }
 }

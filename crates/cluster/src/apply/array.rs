@@ -20,7 +20,7 @@ impl State {
         assert_eq!(last, id == array, "only the last task takes the array's own id");
         let task = Some(ArrayTask { array, index });
         if last {
-            whole.pending = None;
+            whole.throttle = whole.pending.take().and_then(|pending| pending.throttle);
             whole.task = task;
         } else {
             let job = Job { id, task, pending: None, ..whole.clone() };

@@ -32,8 +32,11 @@ pub(super) fn set(job: &mut Job, field: &JobField) {
         JobField::Account(account) => job.account = account.as_str().into(),
         JobField::Begin(begin) => job.begin = Some(*begin),
         JobField::ArrayThrottle(throttle) => {
-            if let Some(pending) = &mut job.pending {
-                pending.throttle = *throttle;
+            let has_arrays_id = job.task.is_some_and(|task| task.array == job.id);
+            match &mut job.pending {
+                Some(pending) => pending.throttle = *throttle,
+                None if has_arrays_id => job.throttle = *throttle,
+                None => {}
             }
             return;
         }

@@ -110,8 +110,7 @@ impl State {
 
     /// Whether as many tasks of the array run as may at a time.
     fn is_throttled(&self, job: &Job) -> bool {
-        let throttle = job.pending.as_ref().and_then(|pending| pending.throttle);
-        throttle.is_some_and(|most| self.running_tasks(job.id) >= most)
+        self.throttle(job).is_some_and(|(array, most)| self.running_tasks(array) >= most)
     }
 
     /// The id of the job that starts, and for an array the task that leaves its pending set.

@@ -2,7 +2,7 @@
 
 use crate::dependency::Dependencies;
 use crate::state::State;
-use crate::state::job::{Job, PendingTasks, Phase};
+use crate::state::job::{Job, Phase};
 use model::dependency::DependencyState;
 use model::id::JobId;
 use model::time::Timestamp;
@@ -29,19 +29,17 @@ impl State {
         for term in terms {
             from = from.max(self.latest_change(JobId(term.job?.id)));
         }
-        if let Some(tasks) = &job.pending {
-            from = from.max(self.unthrottled_since(job.id, tasks)?);
-        }
-        Some(from + until.since(job.submit))
+        Some(from.max(self.unthrottled_since(job)?) + until.since(job.submit))
     }
 
-    /// Since when the `%N` of an array has let more tasks start; `None` while it does not. A task that starts found capacity, so
-    /// the wait of the next begins then.
-    fn unthrottled_since(&self, array: JobId, tasks: &PendingTasks) -> Option<Timestamp> {
-        let eased = tasks.throttle_eased.unwrap_or(Timestamp::from_secs(0));
-        match tasks.throttle {
-            Some(most) if self.running_tasks(array) >= most => None,
-            Some(_) => Some(eased.max(self.latest_change(array))),
+    /// Since when the `%N` of the job's array has let more tasks start; `None` while it does not. A task that starts found
+    /// capacity, so the wait of the next begins then.
+    fn unthrottled_since(&self, job: &Job) -> Option<Timestamp> {
+        let eased = job.pending.as_ref().and_then(|tasks| tasks.throttle_eased);
+        let eased = eased.unwrap_or(Timestamp::from_secs(0));
+        match self.throttle(job) {
+            Some((array, most)) if self.running_tasks(array) >= most => None,
+            Some((array, _)) => Some(eased.max(self.latest_change(array))),
             None => Some(eased),
         }
     }

@@ -24,6 +24,9 @@ pub struct Job {
     /// Set for the record that holds an array's pending tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Box<PendingTasks>>,
+    /// The `%N` of an array no task of which is pending any more, on the record that has the array's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<u32>,
     pub spec: Arc<JobSpec>,
     pub account: Arc<str>,
     pub qos: Arc<str>,
@@ -166,6 +169,7 @@ impl Job {
             run,
             task: None,
             pending: None,
+            throttle: None,
             account: account.clone(),
             qos: qos.clone(),
             hold: None,

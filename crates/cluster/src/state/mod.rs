@@ -397,6 +397,15 @@ impl State {
         whole.into_iter().chain(tasks.filter_map(|id| self.jobs.get(id))).collect()
     }
 
+    /// The array that the job belongs to and how many of its tasks may run at a time (`%N`); `None` where that has no bound. A
+    /// task that was requeued has a record of its own, and the bound is for it too.
+    pub fn throttle(&self, job: &Job) -> Option<(JobId, u32)> {
+        let array = job.task.map_or(job.id, |task| task.array);
+        let whole = self.job(array)?;
+        let most = whole.pending.as_ref().map_or(whole.throttle, |pending| pending.throttle)?;
+        Some((array, most))
+    }
+
     /// How many tasks of an array run.
     pub(crate) fn running_tasks(&self, array: JobId) -> u32 {
         let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());

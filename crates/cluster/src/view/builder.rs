@@ -295,6 +295,7 @@ fn update_node(known: &mut Arc<NodeInfo>, node: &Node) {
 /// Whether a job's entry also depends on other jobs or on the time.
 fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
     job.pending.is_some()
+        || job.task.is_some()
         || job.begin.is_some()
         || job.spec.dependency.is_some()
         || !job.spec.launch.volumes.is_empty()

@@ -298,9 +298,9 @@ pub fn waiting(
     let ready = pending.map_or(1, |p| ranking.dependencies.tasks_ready(job, &p.indices));
     // With no task ready the dependency is the reason that the array waits.
     let tasks = ready.clamp(1, u64::from(u32::MAX)) as u32;
-    let tasks_allowed = pending
-        .and_then(|p| p.throttle)
-        .map(|limit| limit.saturating_sub(state.running_tasks(job.id)));
+    let throttle = state.throttle(job);
+    let tasks_allowed =
+        throttle.map(|(array, most)| most.saturating_sub(state.running_tasks(array)));
     let dependency_state = match ranking.dependencies.state_of(job) {
         DependencyState::Fulfilled => JobDependency::Met,
         DependencyState::Unfulfilled => JobDependency::Waiting,

@@ -3,7 +3,7 @@
 use crate::job_builder::{alice, ask};
 use crate::testbed::{tasks, world};
 use cluster::job_selection::count_named;
-use model::change::{JobChange, JobField, JobRef};
+use model::change::{JobChange, JobField, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::{ArrayTask, Hold, JobState};
@@ -72,6 +72,28 @@ fn throttle_bounds_how_many_tasks_run_at_once() {
     w.change(array, JobChange::Fields(vec![JobField::ArrayThrottle(None)]))
         .expect("a throttle can be lifted");
     assert_eq!(w.plan().len(), 1, "the last");
+}
+
+#[test]
+fn throttle_is_also_for_tasks_that_were_requeued() {
+    let mut w = world(1);
+    let array = w.submit(ask().requeue().array("0-2%1"));
+    let first = w.plan();
+    assert_eq!(first.len(), 1);
+    w.change(first[0].job, JobChange::Requeue(Requeue::PLAIN)).expect("root may");
+    w.end(first[0].job, 0);
+    // It waits a moment before it may start again, and another task takes its turn.
+    assert_eq!(w.plan().len(), 1);
+    w.pass(300);
+    assert_eq!(w.plan().len(), 0, "the requeued task waits for the one that runs");
+    w.end(JobId(3), 0);
+    assert_eq!(w.plan().len(), 1);
+    // The last task has the array's record, which keeps the bound.
+    assert!(w.job(array).pending.is_none());
+    assert_eq!(w.plan().len(), 0, "the requeued task still waits");
+    w.change(array, JobChange::Fields(vec![JobField::ArrayThrottle(Some(2))]))
+        .expect("a throttle can be raised");
+    assert_eq!(w.plan().len(), 1);
 }
 
 #[test]

@@ -290,11 +290,21 @@ impl<'de> Deserialize<'de> for Tres {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Tres, A::Error> {
-                let mut tres = Tres::new();
-                while let Some((kind, amount)) = entries.next_entry()? {
-                    tres.set(kind, amount);
+                let mut read: Vec<(TresKind, u64)> = Vec::new();
+                while let Some(entry) = entries.next_entry()? {
+                    read.push(entry);
                 }
-                Ok(tres)
+                // Sorted once: each of a long list in another order would move those behind it. Of a kind that is there twice the last
+                // counts.
+                read.sort_by(|(one, _), (other, _)| one.cmp(other));
+                read.dedup_by(|(kind, amount), (before, kept)| {
+                    let is_again = kind == before;
+                    if is_again {
+                        *kept = *amount;
+                    }
+                    is_again
+                });
+                Ok(Tres(read))
             }
         }
 
@@ -430,5 +440,21 @@ mod tests {
         assert_eq!(serde_json::from_str::<Tres>(&json).expect("reads"), tres);
         let other_order = r#"{"gres/gpu:h100":2,"cpu":4}"#;
         assert_eq!(serde_json::from_str::<Tres>(other_order).expect("reads"), tres);
+    }
+
+    /// A list of as many kinds as a call may hold is read before it is known whose call it is.
+    #[test]
+    fn list_in_any_order_is_read_as_the_same_and_of_a_kind_that_comes_twice_the_last_counts() {
+        const KINDS: u64 = 65_536;
+        let entry = |n: u64| format!(r#""license/l{n:05}":{n}"#);
+        let read = |entries: &mut dyn Iterator<Item = String>| {
+            let json = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+            serde_json::from_str::<Tres>(&json).expect("reads")
+        };
+        let forward = read(&mut (0..KINDS).map(entry));
+        assert_eq!(forward.len() as u64, KINDS);
+        assert_eq!(read(&mut (0..KINDS).rev().map(entry)), forward);
+        let mut twice = (0..3).map(|n| format!(r#""cpu":{n},"mem":{}"#, 10 - n));
+        assert_eq!(read(&mut twice), Tres::parse("cpu=2,mem=8").expect("a good list"));
     }
 }

@@ -13,6 +13,8 @@ pub const PROBE_TEXT_BYTES_MAX: usize = 2048;
 /// Rate limits of one service, and bytes of the prefix of one.
 pub const RATE_LIMITS_MAX: usize = 16;
 const RATE_PREFIX_BYTES_MAX: usize = 4094;
+/// Bytes of the name of a header.
+const HEADER_NAME_BYTES_MAX: usize = 256;
 /// Bytes of each text of a model.
 const MODEL_TEXT_BYTES_MAX: usize = 256;
 /// The longest timeout and the longest interval of a probe.
@@ -130,12 +132,18 @@ impl RateLimit {
             return Err(format!("rate limit of {prefix:?}: expected more than 0 requests"));
         }
         match &self.key {
-            RateKey::Header(name) if name.is_empty() || !name.is_ascii() => {
-                Err(format!("rate limit by header {name:?}: expected the name of a header"))
-            }
+            RateKey::Header(name) if !is_header_name(name) => Err(format!(
+                "rate limit of {prefix:?}: header {name:?}: expected a name such as X-API-Key"
+            )),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a request can have a header of this name.
+fn is_header_name(name: &str) -> bool {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    (1..=HEADER_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_token)
 }
 
 /// dstack's `scaling` by requests a second.
@@ -296,9 +304,8 @@ impl Probe {
         if !is_path(&self.url) || self.url.len() > PROBE_TEXT_BYTES_MAX {
             return Err(format!("probe url {:?}: expected a path such as /health", self.url));
         }
-        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         for (name, value) in &self.headers {
-            if name.is_empty() || name.len() > 256 || !name.bytes().all(is_token) {
+            if !is_header_name(name) {
                 return Err(format!("probe header {name:?}: expected a name such as X-Check"));
             }
             let is_text = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
@@ -467,7 +474,13 @@ mod tests {
             let limit = RateLimit { prefix, key: RateKey::IpAddress, rps_milli, burst: 0 };
             Service { rate_limits: vec![limit], ..Service::at(80) }
         };
+        let by_header = |name: &str| {
+            let key = RateKey::Header(name.to_owned());
+            let limit = RateLimit { prefix: "/api".to_owned(), key, rps_milli: 1000, burst: 0 };
+            Service { rate_limits: vec![limit], ..Service::at(80) }
+        };
         assert_eq!(limit("/api", 1000).check(), Ok(()));
+        assert_eq!(by_header("X-API-Key").check(), Ok(()));
         assert_eq!(probe(|_| ()).check(), Ok(()));
         assert_eq!(model("meta/llama-3", "/v1").check(), Ok(()));
         assert_eq!(ending("<｜end▁of▁sentence｜>").check(), Ok(()));
@@ -489,6 +502,15 @@ mod tests {
             (probe(|probe| probe.ready_after = 0), "ready_after 0"),
             (limit("api", 1000), "rate limit of \"api\""),
             (limit("/api", 0), "more than 0"),
+            (by_header(""), "rate limit of \"/api\": header"),
+            (by_header("x key"), "header \"x key\""),
+            (by_header("x:key"), "header"),
+            (by_header(&"x".repeat(257)), "header"),
+            (
+                probe(|probe| probe.headers = vec![("a".into(), "b".into()); 17]),
+                "at most 16 headers",
+            ),
+            (probe(|probe| probe.headers = vec![("a".into(), "b".repeat(2049))]), "header a"),
             (model("", "/v1"), "model name"),
             (model("a b", "/v1"), "model name"),
             (model("m", "v1"), "model prefix"),

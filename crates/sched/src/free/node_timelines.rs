@@ -22,7 +22,7 @@ use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::NodeConfig;
 use model::price::Price;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct NodeTimelines<'a> {
     reserved: Vec<u32>,
     is_reserved: &'a mut Vec<bool>,
     /// Where narrow jobs count as ended first: for each node the job that this plan starts there, and its end.
-    started: HashMap<u32, (Millis, EndingJob)>,
+    started: HashMap<u32, Vec<(Millis, EndingJob)>>,
 }
 
 /// A job whose expected end frees a node, in the order in which jobs with the same end count as ended.
@@ -250,19 +250,19 @@ impl<'a> NodeTimelines<'a> {
         self.view.policy.backfill_limits.narrow_jobs_end_first
     }
 
-    /// The job on the node that is expected to end at this moment, if there is one.
+    /// The job on the node that is expected to end at this moment, if there is one; of several the last that counts as ended.
     pub fn ending_job(&self, node: u32, time: Millis) -> Option<EndingJob> {
-        if let Some((_, job)) = self.started.get(&node).filter(|(end, _)| *end == time) {
-            return Some(*job);
-        }
-        let mut on_node = self.baseline.on_node(node).iter().map(|(running, _)| running);
+        let started = self.started.get(&node).into_iter().flatten();
+        let started = started.filter(|(end, _)| *end == time).map(|(_, job)| *job);
+        let on_node = self.baseline.on_node(node).iter().map(|(running, _)| running);
         let ends_then =
             |running: &&Arc<RunningJob>| running.end.map(|end| end.millis()) == Some(time);
-        on_node.find(ends_then).map(|running| EndingJob {
+        let running = on_node.filter(ends_then).map(|running| EndingJob {
             node_count: running.shares.count() as u32,
             is_started_now: false,
             number: u64::from(running.job.0),
-        })
+        });
+        started.chain(running).max()
     }
 
     /// When the last of all nodes or reservations changes: after it, everything stays as it is.
@@ -405,7 +405,9 @@ impl<'a> NodeTimelines<'a> {
                 is_started_now: true,
                 number: self.modifications,
             };
-            self.started.extend(placement.shares.iter().map(|(node, _)| (*node, (end, job))));
+            for (node, _) in &placement.shares {
+                self.started.entry(*node).or_default().push((end, job));
+            }
         }
         for (node, share) in &placement.shares {
             assert!(self.is_available(*node), "a job starts on an available node");
@@ -532,16 +534,24 @@ fn limited_to_amounts(
     for (line, &count) in free.gres.iter_mut().zip(&least[GRES..]) {
         limit_gres_line(line, count);
     }
-    // Timelines let go of a job that is to leave before it has left.
+    // Timelines let go of a job that is to leave before it has left: whoever is on the node, by either, keeps others off.
     free.jobs = free.jobs.max(there.jobs);
     free.exclusive |= there.exclusive;
-    free.owner = there.owner.map(|uid| (uid, 1)).or(free.owner);
+    if let Some(owner) = there.owner {
+        free.exclusive |= free.owner.is_some_and(|(other, _)| other != owner);
+        free.owner = Some((owner, 1));
+    }
     // Which users they are does not matter where there are several.
-    free.users = match there.users {
+    let users: SmallVec<[u32; 2]> = match there.users {
         Users::Nobody => smallvec![],
-        Users::One(uid) => smallvec![(uid, 1)],
-        Users::Several => smallvec![(u32::MAX - 1, 1), (u32::MAX, 1)],
+        Users::One(uid) => smallvec![uid],
+        Users::Several => smallvec![u32::MAX - 1, u32::MAX],
     };
+    for uid in users {
+        if let Err(at) = free.users.binary_search_by_key(&uid, |(known, _)| *known) {
+            free.users.insert(at, (uid, 1));
+        }
+    }
     free
 }
 

@@ -25,6 +25,8 @@ pub struct Search {
     drawn: Vec<DrawnNode>,
     /// Ranks whose amounts would do now, but not their very cores and devices.
     refused: HashSet<Rank>,
+    /// No node serves now, whatever its amounts say.
+    all_refused: bool,
     /// [`NodeTimelines::releases`] as of the times that are known here.
     releases: u32,
 }
@@ -56,6 +58,7 @@ impl Search {
             heap: BinaryHeap::new(),
             drawn: Vec::new(),
             refused: HashSet::new(),
+            all_refused: false,
             releases: 0,
         }
     }
@@ -95,10 +98,9 @@ impl Search {
         from: Millis,
     ) -> Option<Millis> {
         let node = self.node(rank);
-        if !self.refused.is_empty() && self.refused.contains(&rank) {
-            let from = from.max(timelines.now + 1);
-            return timelines.earliest(node, &self.needs, &self.access, from, self.length);
-        }
+        let is_refused =
+            self.all_refused || (!self.refused.is_empty() && self.refused.contains(&rank));
+        let from = if is_refused { from.max(timelines.now + 1) } else { from };
         if timelines.is_unchanged(node)
             && timelines.is_available(node)
             && !self.access.is_confined()
@@ -207,6 +209,12 @@ impl Search {
             self.refused.insert(rank);
             self.heap.push(Reverse((timelines.now + 1, rank)));
         }
+    }
+
+    /// Nothing was free for the job now: no node serves before the next moment. Which of them were refused one by one is not known
+    /// where what an earlier plan found answered for them.
+    pub fn refuse_all_now(&mut self) {
+        self.all_refused = true;
     }
 
     /// Every node that could serve now, by rank.

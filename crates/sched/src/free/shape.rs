@@ -63,6 +63,8 @@ pub struct DurationSearch {
     pub each: Option<Search>,
     /// No node was free now for one job of the shape. Nothing comes free within a plan, so none is for the others.
     pub failed: bool,
+    /// The same, because nodes were looked for and not because none may start: no slot of one node begins now.
+    pub nothing_free: bool,
     /// No set of nodes serves before this moment, as of a number of releases.
     pub none_before: (u32, Millis),
     pub differing: ChangedNodes,
@@ -179,6 +181,12 @@ impl<'a> Shape<'a> {
     pub fn fail(&mut self) {
         self.full.failed = true;
         self.short.iter_mut().for_each(|search| search.failed = true);
+    }
+
+    /// No job of the shape starts in this plan, because nothing is free for it.
+    pub fn fail_for_nodes(&mut self) {
+        self.fail();
+        self.full.nothing_free = true;
     }
 
     /// Whether everything is known about the shape in this plan: its partition lets it start, nothing is free for it now,

@@ -61,7 +61,9 @@ impl SlotFinder<'_, '_> {
             PlacementMode::EqualNodes(count) => self.place_equal(shape, short, count as usize),
             PlacementMode::NodeSet => self.place_set(shape, short),
         };
-        shape.search_of_length(short).failed = placement.is_none();
+        let search = shape.search_of_length(short);
+        search.failed = placement.is_none();
+        search.nothing_free = search.failed;
         placement
     }
 
@@ -292,7 +294,7 @@ impl SlotFinder<'_, '_> {
         };
         let now = self.timelines.now;
         if self.first_changed(shape, part, short, now).is_none_or(|(time, _)| time > now) {
-            shape.fail();
+            shape.fail_for_nodes();
         }
     }
 
@@ -341,8 +343,10 @@ impl SlotFinder<'_, '_> {
         from: Millis,
         before: &SlotRecord,
     ) -> SlotRecord {
-        // A slot that should have begun by now is looked for again: the job had to wait for more than nodes.
-        let is_past = before.slot.as_ref().is_some_and(|kept| kept.start < from);
+        // A slot that should have begun by now is looked for again: the job had to wait for more than nodes. So is one that begins
+        // at once: which nodes serve then depends on whether this plan has looked for any that serve now.
+        let first = from.max(self.timelines.now + 2);
+        let is_past = before.slot.as_ref().is_some_and(|kept| kept.start < first);
         let settled = match (before.single, shape.mode) {
             _ if is_past || !self.replay.is_active => None,
             (true, _) => self.single_as_before(shape, from, before),
@@ -365,6 +369,8 @@ impl SlotFinder<'_, '_> {
         from: Millis,
         before: &SlotRecord,
     ) -> Option<SlotRecord> {
+        // The amounts of a node may do now, and its very cores and devices not.
+        let from = if shape.full.nothing_free { from.max(self.timelines.now + 1) } else { from };
         let differing = self.first_changed(shape, NeedsScope::WholeJob, false, from);
         let found = match &before.slot {
             None => differing,
@@ -476,7 +482,11 @@ impl SlotFinder<'_, '_> {
             PlacementMode::EqualNodes(count) => (NeedsScope::EachNode, count as usize),
             PlacementMode::NodeSet => return None,
         };
+        let nothing_free = shape.full.nothing_free;
         let search = shape.search(part, false, self.needs_cache, self.baseline);
+        if nothing_free && part == NeedsScope::WholeJob {
+            search.refuse_all_now();
+        }
         let found = match count {
             1 => search.one(self.timelines, from).map(|(time, node)| (time, vec![node])),
             _ => search.several(self.timelines, count, from),

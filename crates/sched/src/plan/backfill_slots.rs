@@ -85,17 +85,15 @@ impl<'a> Planner<'a> {
             Some(record) => finder.find_slot_as_before(known, from, record),
             None => finder.find_slot(known, from),
         };
-        let found = if found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
-            SlotRecord { slot: None, single: false }
-        } else {
-            found
-        };
+        // A slot beyond the window is none, and comes into it as time passes: the next plan is to look for it anew.
+        let is_late = found.slot.as_ref().is_some_and(|kept| kept.start > latest);
+        let found = if is_late { SlotRecord { slot: None, single: false } } else { found };
         let before = record.and_then(|record| record.slot);
         if before != found.slot {
             self.replay
                 .mark_changed(before.iter().chain(&found.slot).flat_map(|kept| kept.nodes()));
         }
-        if waiting.partitions.len() == 1 {
+        if waiting.partitions.len() == 1 && !is_late {
             self.next_plan.recorded.push(self.at);
             self.next_plan.records.insert(job, found.clone());
         } else {

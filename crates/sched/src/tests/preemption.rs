@@ -242,3 +242,19 @@ fn nodes_left_by_a_preempted_unlimited_job_are_seen_by_later_jobs() {
     let estimates = view.plan().estimates;
     assert_eq!(estimates.iter().map(|e| e.job).collect::<Vec<_>>(), [JobId(9), JobId(10)]);
 }
+
+/// The preemptor's user does not hide the one whose job is still there: what the plan starts, the cluster would refuse.
+#[test]
+fn user_of_a_job_that_makes_room_keeps_others_off_until_it_has_left() {
+    let alone = |request: &mut model::request::Request| request.sharing = Sharing::User;
+    let mut view = tiers(PreemptMode::Requeue);
+    view.nodes.truncate(1);
+    view.partitions.iter_mut().for_each(|p| p.nodes = vec![0]);
+    let view = running(view, [job(1).of_user(1).cpus(20).asking(alone)]).with_jobs([
+        urgent(8).of_user(2).cpus(28).asking(alone),
+        urgent(9).of_user(2).cpus(1).asking(alone).with(|w| w.priority = 1),
+    ]);
+    let plan = view.plan();
+    let leaves: Vec<JobId> = plan.preemptions.iter().map(|one| one.victim).collect();
+    assert_eq!((leaves, plan.starts), (vec![JobId(1)], vec![]));
+}

@@ -386,6 +386,37 @@ fn any_way() -> impl Strategy<Value = View> {
     )
 }
 
+/// Two nodes of two sockets of two cores, with a partition whose jobs share sockets and one whose jobs do not. On each node jobs that
+/// share are on both sockets: by the number of cores a socket is free, and none is.
+#[test]
+fn job_whose_sockets_are_never_whole_is_expected_where_a_plan_from_nothing_expects_it() {
+    let socketed = |name: &str| {
+        let mut node = NodeConfig::plain(name, 4, Bytes::from_mib(16_000));
+        (node.sockets, node.cores_per_socket) = (2, 2);
+        node
+    };
+    let mut view = cluster(vec![socketed("n1"), socketed("n2")])
+        .with_main(|p| p.over_subscribe = OverSubscribe::Force(2))
+        .with_partition("alone", &[0, 1], |_| {});
+    view.policy.select = Select { unit: Unit::Socket, ..Select::default() };
+    let on_node = |id: u32, name: &str| {
+        let name = name.to_string();
+        job(id).asking(move |r| r.node_list = vec![name])
+    };
+    let sharing = [(1, "n1"), (2, "n1"), (3, "n2"), (4, "n2"), (5, "n2")];
+    let mut view = view.with_jobs(sharing.map(|(id, name)| on_node(id, name)));
+    view.carry_out(&view.plan());
+    assert_eq!(view.running.len(), 5);
+    let mut view = view.with_jobs([job(10).with(|w| w.partitions = vec![1])]);
+    let mut memo = crate::Memo::default();
+    let expected = "10 waits: Resources\n10 expected in 0 min on n1\n";
+    assert_eq!(text(&crate::plan(&view, NOW, &mut memo)), expected);
+    // One that shares n2 ends: by the number of cores a socket of n2 is free now too.
+    view.end(4);
+    assert_eq!(text(&crate::plan(&view, NOW, &mut memo)), expected);
+    assert_eq!(text(&view.plan()), expected);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -93,6 +93,24 @@ fn backfill_slots_follow_the_scheduler_parameters() {
     assert_eq!(starts.plan().starts.len(), 2);
 }
 
+/// A slot that begins beyond `bf_window` is none, and has come into it half an hour later, when nothing else has changed.
+#[test]
+fn slot_that_comes_into_the_window_is_kept_from_later_jobs() {
+    let mut view = cluster(gpu_nodes(2)).with_jobs([job(1).cpus(32).for_min(90)]);
+    view.policy.backfill_limits.window_min = Some(60);
+    let mut memo = Memo::default();
+    let plan = crate::plan(&view, NOW, &mut memo);
+    view.carry_out(&plan);
+    view = view.with_jobs([job(2).nodes(2).cpus(32)]);
+    let plan = crate::plan(&view, NOW, &mut memo);
+    assert_eq!(plan.estimates, [], "it begins after the window");
+    let view = view.with_jobs([job(3).cpus(32).for_min(500)]);
+    let later = after_min(31);
+    let plan = crate::plan(&view, later, &mut memo);
+    assert_eq!(plan, crate::plan(&view, later, &mut Memo::default()));
+    assert_eq!(plan.starts, [], "job 2 begins in 59 minutes on both nodes");
+}
+
 /// The first two jobs go to one node and the third takes the whole other one. Only the most starts of a plan keep it from that:
 /// what a plan knows of the last one is not that the node was taken, nor that the job could begin back then.
 #[test]

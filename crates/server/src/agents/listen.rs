@@ -1,6 +1,7 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate. What begins with
 //! a hello is served by `session`; clients of nodes by the services that are given.
 
+use crate::agents::client_stream::ClientStream;
 use crate::agents::join::{self, admit};
 use crate::agents::message_bounds;
 use crate::agents::session::{self, send};
@@ -11,13 +12,13 @@ use model::bounds;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashSet;
 use std::future::Future;
-use std::io::{self, Cursor};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, Chain, Join, ReadHalf, WriteHalf};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -47,8 +48,6 @@ pub type ServeClient = dyn Fn(ClientStream, NodeClient, String) -> BoxFuture + S
 pub type ServeSsh = dyn Fn(ClientStream, NodeSshClient) -> BoxFuture + Send + Sync;
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What follows a message that begins a client's connection.
-pub type ClientStream = Join<Chain<Cursor<Vec<u8>>, ReadHalf<TlsLink>>, WriteHalf<TlsLink>>;
 type TlsLink = TlsStream<TcpStream>;
 
 /// An SSH client in a job on a node.
@@ -148,8 +147,8 @@ async fn connection(
             keep_own(shared, &mut client.nodes, &fingerprint);
             if wire::version::compatible(client.version) && !client.nodes.is_empty() {
                 // It has a slot of its own there, and leaves that of an agent once it is let in.
-                let served = (services.http)(rest_of(stream, decoder), client, fingerprint);
-                until_in_doubt(shared, served).await;
+                let stream = ClientStream::new(shared, stream, decoder.into_rest());
+                (services.http)(stream, client, fingerprint).await;
             }
             Ok(())
         }
@@ -159,28 +158,22 @@ async fn connection(
             if wire::version::compatible(client.version) && !client.nodes.is_empty() {
                 let socket = stream.get_ref().0.as_fd().try_clone_to_owned()?;
                 let client = NodeSshClient { login: client.login, fingerprint, socket };
-                (services.ssh)(rest_of(stream, decoder), client).await;
+                let stream = ClientStream::new(shared, stream, decoder.into_rest());
+                (services.ssh)(stream, client).await;
             }
             Ok(())
         }
         (ToServer::Passed(client), _) if is_from_server(shared, &stream, &client) => {
             let_pause(&stream)?;
             // It has a slot of its own there, as a client of this server has.
-            until_in_doubt(shared, (services.passed)(rest_of(stream, decoder), client.from)).await;
+            let stream = ClientStream::new(shared, stream, decoder.into_rest());
+            (services.passed)(stream, client.from).await;
             Ok(())
         }
         _ => {
             let why = "say hello with a certificate, or join with a token".to_string();
             send(&mut stream, &ToAgent::Refused { why }).await
         }
-    }
-}
-
-/// Serves a client who asks elsewhere when this server may lead no more: what it waits for may never be done here.
-async fn until_in_doubt(shared: &Shared, served: BoxFuture) {
-    tokio::select! {
-        () = served => {}
-        () = shared.volatile.servers.contact.doubted() => {}
     }
 }
 
@@ -271,13 +264,6 @@ fn keep_own(shared: &Shared, nodes: &mut Vec<String>, fingerprint: &str) {
     nodes.dedup();
     let state = shared.read();
     nodes.retain(|node| state.speaks_for(node, fingerprint));
-}
-
-/// What follows the first message of a connection.
-fn rest_of(stream: TlsLink, decoder: Decoder) -> ClientStream {
-    let (reader, writer) = tokio::io::split(stream);
-    let reader = Cursor::new(decoder.into_rest()).chain(reader);
-    tokio::io::join(reader, writer)
 }
 
 async fn next_message(

@@ -26,7 +26,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
 use wire::link::{self, Hello, NODES_PER_MESSAGE, NodeHello, RefusedNode, ToAgent, Welcome};
@@ -301,25 +302,30 @@ pub(super) async fn serve(
         shared.agents.remove(number, &nodes);
         return Err(io::Error::other("it speaks for its nodes no longer"));
     }
-    let (reader, mut writer) = tokio::io::split(stream);
-    let alive = alive::interval(shared);
-    tokio::select! {
-        biased;
-        () = reconcile(shared, hello, &link) => {}
-        // Many agents that come at once to a new leader wait for its commits.
-        never = show_alive(&mut writer, alive) => match never {},
-    }
+    let (reader, writer) = tokio::io::split(stream);
+    let delivery =
+        Delivery { shared: shared.clone(), inbox, data: data_in, shutdown: shutdown.clone() };
+    // A task of its own: what waits for the state here does not keep the agent from hearing that this server lives.
+    let (begin, begun) = oneshot::channel();
+    let mut delivered = JoinSet::new();
+    delivered.spawn(delivery.run(writer, begun));
+    // Many agents that come at once to a new leader wait for its commits.
+    reconcile(shared, hello, &link).await;
+    // A delivery that has ended says so below.
+    let _ = begin.send(());
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
     let receiver = LinkReceiver { shared, nodes: &own, link: number, settled };
     let ended = tokio::select! {
         read = receiver.receive(reader, decoder) => read,
-        written = deliver(writer, inbox, data_in, alive, &shutdown) => written,
+        written = delivered.join_next() => match written {
+            Some(Ok(written)) => written,
+            _ => Err(io::Error::other("nothing is sent to it any more")),
+        },
         settled = acknowledge(shared, settling, &outbox) => settled,
         () = cut.notified() => Err(io::Error::other("it was cut off")),
-        () = shared.volatile.servers.contact.doubted() => {
-            Err(io::Error::other("another server may lead"))
-        }
     };
+    // The connection is closed before its nodes are marked.
+    delivered.shutdown().await;
     if shutdown.finish() {
         return ended;
     }
@@ -352,34 +358,70 @@ async fn mark_lost(shared: &Shared, nodes: Vec<String>) {
     }
 }
 
-async fn deliver(
-    mut writer: impl AsyncWriteExt + Unpin,
-    mut inbox: mpsc::Receiver<ToAgent>,
-    mut data: mpsc::Receiver<Data>,
-    alive: Option<Duration>,
-    shutdown: &LinkShutdown,
-) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        // Orders before bytes: a stream never holds them up by more than one chunk.
+/// What is sent to one agent.
+struct Delivery {
+    shared: Arc<Shared>,
+    inbox: mpsc::Receiver<ToAgent>,
+    data: mpsc::Receiver<Data>,
+    shutdown: Arc<LinkShutdown>,
+}
+
+impl Delivery {
+    /// Says no more than that the server is alive until it is to begin, and ends the connection when another server may lead.
+    async fn run(
+        mut self,
+        mut writer: impl AsyncWriteExt + Unpin,
+        begun: oneshot::Receiver<()>,
+    ) -> io::Result<()> {
+        let alive = alive::interval(&self.shared);
+        let shared = self.shared.clone();
+        let contact = &shared.volatile.servers.contact;
+        let delivered = async {
+            tokio::select! {
+                biased;
+                _ = begun => {}
+                never = show_alive(&mut writer, alive) => match never {},
+            }
+            self.deliver(&mut writer, alive).await
+        };
         tokio::select! {
-            biased;
-            message = inbox.recv() => match message {
-                Some(message) => encode(&message, &mut bytes),
-                None => return Ok(()),
-            },
-            Some((stream, chunk)) = data.recv() => encode_data(stream, &chunk, &mut bytes),
-            () = shutdown.requested() => return shutdown.close(writer).await,
-            () = next_alive(alive) => encode_alive(&mut bytes),
+            delivered = delivered => delivered,
+            () = contact.doubted() => {
+                // The agent reads it also where this side of the link waits for the state.
+                let _ = writer.shutdown().await;
+                Err(io::Error::other("another server may lead"))
+            }
         }
-        while bytes.len() < 256 << 10
-            && let Ok(more) = inbox.try_recv()
-        {
-            encode(&more, &mut bytes);
+    }
+
+    async fn deliver(
+        &mut self,
+        writer: &mut (impl AsyncWriteExt + Unpin),
+        alive: Option<Duration>,
+    ) -> io::Result<()> {
+        let Self { inbox, data, shutdown, .. } = self;
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            // Orders before bytes: a stream never holds them up by more than one chunk.
+            tokio::select! {
+                biased;
+                message = inbox.recv() => match message {
+                    Some(message) => encode(&message, &mut bytes),
+                    None => return Ok(()),
+                },
+                Some((stream, chunk)) = data.recv() => encode_data(stream, &chunk, &mut bytes),
+                () = shutdown.requested() => return shutdown.close(writer).await,
+                () = next_alive(alive) => encode_alive(&mut bytes),
+            }
+            while bytes.len() < 256 << 10
+                && let Ok(more) = inbox.try_recv()
+            {
+                encode(&more, &mut bytes);
+            }
+            writer.write_all(&bytes).await?;
+            writer.flush().await?;
         }
-        writer.write_all(&bytes).await?;
-        writer.flush().await?;
     }
 }
 

@@ -7,15 +7,16 @@ use super::archive::{self, BLOBS, BOOKS, CONFIG, JOURNAL, KEYS, LOGS, LineCheck,
 use super::archive::{Manifest, SNAPSHOTS, UPLOADS};
 use super::new_epoch::{self, NewEpoch, RestoreOptions};
 use crate::error::ServerError;
+use crate::store_check::text_fault;
 use crate::writer::recover::{Recovered, StateDisks, recover_with_blobs};
-use cluster::{Job, State};
+use cluster::State;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 use store::blob::BlobRecovery;
-use store::{BlobId, Blobs, BooksCopy, Disk, RealDisk};
+use store::{Blobs, BooksCopy, Disk, RealDisk};
 use tar::{Archive, Entry};
 
 /// What was restored.
@@ -144,21 +145,11 @@ fn check(dir: &Path, manifest: &Manifest, recovered: &Recovered) -> Result<(), S
     }
 }
 
-/// Damaged bytes among the blobs are no fault of the backup where no job lacks a text: a power cut leaves some in place of texts that
-/// were not synced, and a start has put those back from the journal.
+/// A start has put texts that were not synced back from the journal.
 fn check_blobs(state: &State, blobs: &Blobs, found: &BlobRecovery) -> Result<(), ServerError> {
-    let Some(bad) = found.damaged.first().or(found.torn_tail.as_ref()) else { return Ok(()) };
-    let lacks_text = |job: &Job| {
-        let mut needed = job.spec.launch.blobs().into_iter().flatten();
-        needed.any(|(blob, _)| !blobs.contains(&BlobId::from(&blob)))
-    };
-    match state.jobs.values().find(|job| lacks_text(job)) {
-        Some(job) => Err(not_sound(&format!(
-            "{} is damaged at byte {}, and a text of job {} is in no other place",
-            bad.file, bad.offset, job.id
-        ))),
-        None => Ok(()),
-    }
+    let bad = found.damaged.first().or(found.torn_tail.as_ref());
+    let fault = text_fault(state, bad, |id| blobs.contains(id));
+    fault.map_or(Ok(()), |fault| Err(not_sound(&fault)))
 }
 
 fn not_sound(text: &str) -> ServerError {
@@ -171,7 +162,7 @@ mod tests {
     use super::*;
     use crate::testing::TestServer;
     use std::io::Write;
-    use store::FaultyDisk;
+    use store::{BlobId, FaultyDisk};
     use tar::{Builder, EntryType, Header};
 
     const OPTIONS: RestoreOptions = RestoreOptions { skip_ids: 1, start_at_once: false };
@@ -237,6 +228,10 @@ mod tests {
         // As a start puts it back from the journal.
         blobs.put(&content, 1).unwrap();
         check_blobs(&state, &blobs, &found).unwrap();
+        let (none, found) =
+            Blobs::open(Arc::new(FaultyDisk::default()), Default::default()).unwrap();
+        let refused = check_blobs(&state, &none, &found).unwrap_err().to_string();
+        assert!(refused.contains(&format!("text of job {job} is missing")), "{refused}");
     }
 
     #[test]

@@ -231,7 +231,10 @@ impl DispatchThread {
             Event::Suspended { job, .. } | Event::GangSuspended { job, .. } => {
                 self.send_all(shared, *job, &Action::Suspend)
             }
-            Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
+            Event::Resumed { job, .. } => {
+                self.launch_withheld(shared, *job);
+                self.send_all(shared, *job, &Action::Resume);
+            }
             Event::Changed { job, fields, .. }
                 if fields.iter().any(|f| matches!(f, JobField::TimeLimit(_))) =>
             {
@@ -261,6 +264,10 @@ impl DispatchThread {
 
     fn launch(&mut self, shared: &Shared, attempt: AttemptId, node: &str) {
         if power::is_booting(shared, attempt) || !self.prolog_done(shared, attempt) {
+            return;
+        }
+        if is_suspended(shared, attempt) {
+            self.attempts.withhold(node, attempt);
             return;
         }
         let launch = launch::job_launch(shared, attempt, node);
@@ -298,6 +305,21 @@ impl DispatchThread {
                     },
                 };
                 self.send_command(shared, failed);
+            }
+        }
+    }
+
+    /// Launches a job that is resumed where its launch waited for that.
+    fn launch_withheld(&mut self, shared: &Shared, job: JobId) {
+        let target = shared
+            .read()
+            .job(job)
+            .and_then(|job| Some((job.attempt_id()?, job.attempt()?.held_nodes.clone())));
+        let Some((attempt, nodes)) = target else { return };
+        for node in nodes {
+            if self.attempts.is_withheld(&node, attempt) {
+                self.launch(shared, attempt, &node);
+                self.resend_steps(shared, &node, attempt);
             }
         }
     }
@@ -426,6 +448,13 @@ impl DispatchThread {
         let Some(link) = shared.agents.order(node, signed) else { return };
         self.attempts.note_sent(node, link, attempt, sent);
     }
+}
+
+/// Whether the attempt is suspended: launched now it would run, beside those that have its CPUs meanwhile.
+fn is_suspended(shared: &Shared, attempt: AttemptId) -> bool {
+    let state = shared.read();
+    let active = state.job(attempt.job).and_then(Job::attempt);
+    active.is_some_and(|active| active.number == attempt.number && active.suspended)
 }
 
 /// Ends the links of nodes that the configuration names again: what was known of them went with their names, and their agents

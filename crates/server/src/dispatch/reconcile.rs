@@ -112,7 +112,7 @@ impl DispatchThread {
     }
 
     /// Sends again orders for steps that may have been lost with a link; the node ignores those that it has.
-    fn resend_steps(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+    pub(super) fn resend_steps(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
         for (step, launch) in undelivered_steps(shared, attempt, node) {
             for (to, id, uid, order) in launch::step_orders(shared, attempt.job, step, &launch) {
                 if to == node && id == attempt {

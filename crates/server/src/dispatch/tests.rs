@@ -8,7 +8,7 @@ use crate::shared::dispatch_queue::DispatchWork;
 use crate::testing::{NODE, TestServer, submission, user};
 use cluster::command::CancelJobs;
 use cluster::{Command, Event};
-use model::change::{JobFilter, JobRef};
+use model::change::{JobChange, JobFilter, JobRef};
 use model::id::{AttemptId, JobId};
 use model::os_text;
 use model::partition::OverSubscribe;
@@ -93,6 +93,11 @@ async fn cancel(server: &TestServer, job: JobId) {
     let (step, signal) = (None, None);
     let cancel = CancelJobs { filter, step, signal, batch_only: false, full: false };
     server.run(Command::Cancel(Box::new(cancel))).await.expect("a cancel");
+}
+
+async fn change(server: &TestServer, job: JobId, change: JobChange) {
+    let job = JobRef::whole(job);
+    server.run(Command::ChangeJob { job, change }).await.expect("a change");
 }
 
 fn kind(order: &Order) -> String {
@@ -180,6 +185,29 @@ async fn attempt_that_a_new_link_does_not_hold_is_launched_again() {
     started.dispatcher.send_all(&shared, job, &Action::Suspend);
     let expected = format!("launch {}", started.attempt);
     assert_eq!(started.reconcile(&[]), [expected]);
+}
+
+/// Its CPUs may be another's by now.
+#[tokio::test]
+async fn suspended_attempt_that_its_node_does_not_have_is_launched_once_it_is_resumed() {
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    started.orders = connect(&started.server, 2);
+    let attempt = started.attempt;
+    change(&started.server, attempt.job, JobChange::Suspend).await;
+    started.dispatch_commits();
+    assert_eq!(started.reconcile(&[]), [""; 0]);
+    change(&started.server, attempt.job, JobChange::Resume).await;
+    started.dispatch_commits();
+    let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
+    assert_eq!(orders, [format!("launch {attempt}"), format!("resume {attempt}")]);
+    // Once, and from then on it is suspended and resumed where it runs.
+    change(&started.server, attempt.job, JobChange::Suspend).await;
+    started.dispatch_commits();
+    change(&started.server, attempt.job, JobChange::Resume).await;
+    started.dispatch_commits();
+    let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
+    assert_eq!(orders, [format!("suspend {attempt}"), format!("resume {attempt}")]);
 }
 
 /// The older hello was sent before the launch: it says nothing about the attempt.

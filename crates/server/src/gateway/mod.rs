@@ -29,6 +29,7 @@ use certificate::Certificates;
 pub use cluster::CertificateFiles;
 use replica_connections::ReplicaConnections;
 use routes::Routes;
+use serde::{Deserialize, Serialize};
 pub use server_address::{ServerAddress, is_loopback};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -199,10 +200,40 @@ fn found_at(address: &str) -> String {
     }
 }
 
+/// The routes that are kept for the next start.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct SavedRoutes {
+    /// The boot of the machine in which they were kept. Earlier releases did not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
+    #[serde(flatten)]
+    routes: GatewayRoutes,
+}
+
+impl SavedRoutes {
+    /// The routes as they hold in a boot: numbers of sockets are those of one alone, and who has them now is another.
+    fn in_boot(self, boot: Option<&str>) -> GatewayRoutes {
+        let Self { boot: kept_in, mut routes } = self;
+        if boot.is_none() || kept_in.as_deref() != boot {
+            for service in &mut routes.services {
+                service.replicas.retain(|replica| replica.sockets.is_empty());
+            }
+        }
+        routes
+    }
+}
+
+/// Identifies the running kernel; `None` without `/proc`.
+fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// The routes of the last run. Without them, the first request waits for the server.
 fn saved(dir: &Path) -> Routes {
     let text = std::fs::read(dir.join(SAVED)).ok();
-    let routes = text.and_then(|text| serde_json::from_slice::<GatewayRoutes>(&text).ok());
+    let saved = text.and_then(|text| serde_json::from_slice::<SavedRoutes>(&text).ok());
+    let routes = saved.map(|saved| saved.in_boot(boot_id().as_deref()));
     routes.map_or_else(Routes::default, |routes| Routes::default().after(routes))
 }
 
@@ -255,15 +286,57 @@ impl Reporter {
     }
 
     /// Keeps the routes for the next start, where they have changed.
-    fn save(&self, last: &mut Option<GatewayRoutes>) {
+    fn save(&self, last: &mut Option<SavedRoutes>) {
         let routes = self.gateway.routes().saved();
-        if last.as_ref() == Some(&routes) {
+        if last.as_ref().is_some_and(|last| last.routes == routes) {
             return;
         }
-        let text = serde_json::to_string(&routes).unwrap_or_default();
+        let saved = SavedRoutes { boot: boot_id(), routes };
+        let text = serde_json::to_string(&saved).unwrap_or_default();
         if let Err(error) = write_private(&self.dir, SAVED, &text) {
             tracing::warn!("the routes are not kept for the next start: {error}");
         }
-        *last = Some(routes);
+        *last = Some(saved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{AttemptId, JobId};
+    use model::publication::HttpsChoice;
+    use wire::gateway::{ReplicaRoute, ServiceRoute};
+
+    #[test]
+    fn routes_of_another_boot_lose_what_is_known_by_its_sockets() {
+        let replica = |host: &str, sockets: Vec<u64>| {
+            let attempt = AttemptId { job: JobId(1), number: 1 };
+            ReplicaRoute { attempt, host: host.to_owned(), port: 80, sockets, uid: None }
+        };
+        let service = ServiceRoute {
+            project: "main".into(),
+            run: "web".into(),
+            auth: true,
+            strip_prefix: true,
+            https: HttpsChoice::Auto,
+            is_ready: true,
+            rate_limits: Vec::new(),
+            replicas: vec![replica("127.0.0.1", vec![7]), replica("10.0.0.7", Vec::new())],
+        };
+        let routes = GatewayRoutes { services: vec![service], ..GatewayRoutes::default() };
+        let hosts = |kept_in: Option<&str>, now: Option<&str>| -> Vec<String> {
+            let kept = SavedRoutes { boot: kept_in.map(str::to_owned), routes: routes.clone() };
+            let text = serde_json::to_string(&kept).expect("writes");
+            let read: SavedRoutes = serde_json::from_str(&text).expect("reads");
+            assert_eq!(read, kept);
+            let found = read.in_boot(now).services.remove(0).replicas;
+            found.into_iter().map(|replica| replica.host).collect()
+        };
+        assert_eq!(hosts(Some("a"), Some("a")), ["127.0.0.1", "10.0.0.7"]);
+        for (kept_in, now) in [(Some("a"), Some("b")), (None, Some("b")), (None, None)] {
+            assert_eq!(hosts(kept_in, now), ["10.0.0.7"], "{kept_in:?} {now:?}");
+        }
+        let earlier = serde_json::to_string(&routes).expect("writes");
+        assert!(serde_json::from_str::<SavedRoutes>(&earlier).is_ok(), "of an earlier release");
     }
 }

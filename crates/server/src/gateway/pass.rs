@@ -15,14 +15,16 @@ use crate::proxy::access_log::{Asked, Entry};
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
 use crate::proxy::origin::host_of;
+use crate::proxy::place_use::PlaceUse;
 use crate::proxy::pool::{SendFailure, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
+use crate::proxy::service::forwarded::ForwardedFrom;
 use crate::proxy::service::request_head::{
-    ServiceHost, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bad_body, bounded_body,
-    check_head, check_rate, is_passed_on, is_safe, note_client, refused, retry_later, stalled,
-    too_long,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bad_body, body_for_replica,
+    bounded_body, check_head, check_method, check_rate, is_passed_on, is_safe, refused,
+    retry_later, stalled, too_long,
 };
-use crate::proxy::timed_body::AnswerBegun;
+use crate::proxy::timed_body::Upload;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -64,6 +66,7 @@ async fn answer(
     request: Request,
     entry: &mut Option<Entry>,
 ) -> Result<Response, Box<Response>> {
+    check_method(request.method())?;
     check_head(request.headers(), SERVICE_LIMITS.body_bytes)?;
     StallTimeout::set_of(request.extensions(), SERVICE_LIMITS.stall);
     let routes = gateway.routes();
@@ -136,7 +139,7 @@ struct ToServer {
     /// Its host name alone says which service it is for.
     is_by_host: bool,
     body: Body,
-    answer_begun: AnswerBegun,
+    upload: Upload,
     upgrades: bool,
     upgrade: Option<OnUpgrade>,
     slot: Option<HeldSlot>,
@@ -146,6 +149,7 @@ impl ToServer {
     fn of(gateway: &Gateway, routes: &Routes, mut request: Request) -> Result<Self, Box<Response>> {
         let client = ClientAddress::of(request.extensions());
         let client = HeaderValue::try_from(client.to_string()).ok();
+        let scheme = ForwardedFrom::of(&request).scheme();
         let is_by_host = host_of_service(routes, &request).is_some();
         let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
@@ -161,12 +165,13 @@ impl ToServer {
         let name = HeaderValue::from_str(&gateway.name).ok();
         if let Some(((client, mut token), name)) = client.zip(token).zip(name) {
             token.set_sensitive(true);
+            head.set(HeaderName::from_static(headers::FORWARDED_PROTO), scheme);
             head.append(HeaderName::from_static(headers::CLIENT), client);
             head.append(HeaderName::from_static(headers::GATEWAY_NAME), name);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
-        let (body, answer_begun) = bounded_body(body, &SERVICE_LIMITS);
-        Ok(Self { head, is_by_host, body, answer_begun, upgrades, upgrade, slot })
+        let (body, upload) = bounded_body(body, &SERVICE_LIMITS);
+        Ok(Self { head, is_by_host, body, upload, upgrades, upgrade, slot })
     }
 
     /// The answer of the server. Most requests go to replicas: what this needs has no room in all of them.
@@ -183,7 +188,7 @@ impl ToServer {
         gateway: &Gateway,
         routes: &Routes,
     ) -> Result<Response, Box<Response>> {
-        let Self { head, is_by_host, body, answer_begun, upgrades, upgrade, slot } = self;
+        let Self { head, is_by_host, body, upload, upgrades, upgrade, slot } = self;
         // The clients' port knows no host names of services: any path there is one of the server's own API.
         if is_by_host && routes.proxy_port.is_none() {
             let why = "the server has no port for the host names of services";
@@ -195,7 +200,7 @@ impl ToServer {
         let sent = in_time(SERVICE_LIMITS.answer, pin!(sent)).await;
         match sent {
             Ok(answer) => {
-                answer_begun.note();
+                upload.note_answer();
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
                 to.pass(answer, &mut None).ok_or_else(unasked)
@@ -236,25 +241,31 @@ async fn to_replica(
     let upgrade = take_websocket(&mut request);
     let slot = request.extensions().get::<HeldSlot>().cloned();
     let upgrades = headers::is_websocket(request.headers());
-    let client = ClientAddress::of(request.extensions());
+    let from = ForwardedFrom::of(&request);
     let (parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
     // As it came: for another try, and for the server where no replica takes it.
     let original = AskedHead::of(&parts);
-    let head_of = |mut parts: Parts| {
-        parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
-        note_client(&mut parts.headers, client);
-        OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
+    let head_of = |parts: Parts| {
+        let mut head = OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix);
+        head.append(header::VIA, HeaderValue::from_static(VIA));
+        from.note(&mut head);
+        head
     };
     let again = || head_of(original.copy()).into_request(Body::empty());
-    let (body, answer_begun) = bounded_body(body, &SERVICE_LIMITS);
+    let (body, upload) = body_for_replica(body, &SERVICE_LIMITS).await?;
+    let place_use = PlaceUse::of(upgrades, upload.is_under_way());
     let mut outgoing = head_of(parts).into_request(body);
     let service_key = key(&service.route.project, &service.route.run);
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
-    while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
+    while let Some(replica) = service.choose(&tried, place_use).filter(|_| tried.len() < TRIES_MAX)
+    {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
+        if upload.is_under_way() {
+            upload.hold(replica.pool.enter_upload());
+        }
         let exchange = pin!(async {
             let connect = || gateway.connections.connect(&gateway.server, &service_key, &replica);
             let has_room = || gateway.connections.has_room(&service_key);
@@ -263,7 +274,7 @@ async fn to_replica(
         });
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
             Ok(answer) => {
-                answer_begun.note();
+                upload.note_answer();
                 service.counts.note_request();
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
                 return to.pass(answer, entry).ok_or_else(unasked);
@@ -296,7 +307,7 @@ async fn to_replica(
     let for_server = ToServer { upgrade, ..ToServer::of(gateway, routes, copy)? };
     let answered = for_server.send(gateway, routes).await;
     // The server gets the body as the replicas were to get it, with both bounds.
-    answer_begun.note();
+    upload.note_answer();
     answered
 }
 
@@ -417,7 +428,8 @@ mod tests {
         let mut asked = request("/proxy/services/main/web/", "head.example");
         let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).proxy;
         let from = Ipv4Addr::new(192, 0, 2, 7).into();
-        let connection = PortConnection::new(slots);
+        let connection = PortConnection::new(slots).by_tls(true);
+        asked.headers_mut().insert(headers::FORWARDED_PROTO, HeaderValue::from_static("gopher"));
         asked.extensions_mut().insert(Peer::Port { connection, from, is_loopback: false });
         asked.headers_mut().insert(headers::CLIENT, HeaderValue::from_static("10.0.0.1"));
         let copy = AskedHead::of(&asked.into_parts().0).for_server(Body::empty());
@@ -427,6 +439,7 @@ mod tests {
             ("host", "head.example"),
             ("via", VIA_GATEWAY),
             (headers::CLIENT, "192.0.2.7"),
+            (headers::FORWARDED_PROTO, "https"),
             (headers::GATEWAY_NAME, "edge"),
             (headers::GATEWAY_TOKEN, "of-the-gateway"),
         ] {

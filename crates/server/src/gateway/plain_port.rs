@@ -4,11 +4,13 @@
 use super::acme::Challenges;
 use super::{Gateway, pass};
 use crate::http::serve::RequestHandler;
-use crate::proxy::exchange::redirect;
+use crate::proxy::exchange::{redirect, said};
 use crate::proxy::origin::{host_of, service_of_host};
+use crate::proxy::service::request_head::check_method;
 use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
+use axum::http::uri::Authority;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::Arc;
@@ -42,11 +44,22 @@ async fn answer(State(port): State<PlainPort>, request: Request) -> Response {
     if pass::is_plain(&port.gateway, &request) {
         return port.gateway.handle(request).await;
     }
+    if let Err(refusal) = check_method(request.method()) {
+        return *refusal;
+    }
     let routes = port.gateway.routes();
     let asked = host_of(&request).unwrap_or_default();
+    if !is_host(asked) {
+        return said(StatusCode::BAD_REQUEST, "the request names no host that it could be led to");
+    }
     let host = secure_host(asked, routes.domain.as_deref(), port.https);
     let place = request.uri().path_and_query().map_or("/", |place| place.as_str());
     redirect(StatusCode::PERMANENT_REDIRECT, &format!("https://{host}{place}"))
+}
+
+/// Whether this is a host and nothing else: a path behind it, or a name before it, would lead elsewhere.
+fn is_host(asked: &str) -> bool {
+    asked.parse::<Authority>().is_ok() && !asked.contains('@')
 }
 
 /// Where a host answers by HTTPS: a service's host name at the port that the site's domain says, any other at the gateway's own.
@@ -66,6 +79,17 @@ fn secure_host(asked: &str, domain: Option<&str>, own: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_led_to_what_is_no_host() {
+        for good in ["edge.example", "edge.example:80", "127.0.0.1:8080", "[::1]:8080"] {
+            assert!(is_host(good), "{good}");
+        }
+        for bad in ["", "evil.example/", "evil.example/?", "a@evil.example", "a b", "evil.example#"]
+        {
+            assert!(!is_host(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn plain_http_is_led_to_the_port_that_answers_by_https() {

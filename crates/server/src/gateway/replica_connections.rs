@@ -157,7 +157,7 @@ async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStre
                 continue;
             }
         };
-        if listens_on(address, &replica.route.sockets).await {
+        if listens_on(address, &replica.route).await {
             return Ok(stream);
         }
         why = format!("{address}: its server has ended");
@@ -166,15 +166,16 @@ async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStre
 }
 
 /// Whether one of a replica's sockets listens at an address of loopback, and no other user does: there a server listens that is for its own
-/// machine alone, and the port may have been taken since the server looked. What listens at other addresses of other machines is not seen
-/// from here.
-async fn listens_on(address: SocketAddr, sockets: &[u64]) -> bool {
-    if sockets.is_empty() || !address.ip().is_loopback() {
+/// machine alone, and the port may have been taken since the server looked. The kernel gives the number of a socket that is closed to
+/// another. What listens at other addresses of other machines is not seen from here.
+async fn listens_on(address: SocketAddr, route: &ReplicaRoute) -> bool {
+    if route.sockets.is_empty() || !address.ip().is_loopback() {
         return true;
     }
     let found = look_up(address).await.unwrap_or_default();
-    let own = found.iter().find(|socket| sockets.contains(&socket.inode));
-    own.is_some_and(|own| found.iter().all(|socket| socket.uid == own.uid))
+    let own = found.iter().find(|socket| route.sockets.contains(&socket.inode));
+    let uid = route.uid.or(own.map(|own| own.uid));
+    own.is_some() && found.iter().all(|socket| Some(socket.uid) == uid)
 }
 
 /// The server has judged whose the connections to an address are, and those to a name's addresses of IPv4: at one of IPv6 another user may
@@ -209,7 +210,7 @@ mod tests {
         let [one, other] = [1, 2].map(|job| {
             let attempt = AttemptId { job: JobId(job), number: 1 };
             let (host, sockets) = ("127.0.0.1".into(), Vec::new());
-            RoutedReplica::new(ReplicaRoute { attempt, host, port, sockets })
+            RoutedReplica::new(ReplicaRoute { attempt, host, port, sockets, uid: None })
         });
         let connections = ReplicaConnections::new(2);
         let connect = async |service: &str, replica: &RoutedReplica| {
@@ -236,12 +237,19 @@ mod tests {
     async fn port_of_loopback_is_a_replicas_while_one_of_its_sockets_listens() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let own = [look_up(address).await.expect("the lists")[0].inode];
-        assert!(listens_on(address, &own).await);
-        assert!(!listens_on(address, &[own[0] + 1]).await, "another has the port");
-        assert!(listens_on(address, &[]).await, "an earlier server says none");
+        let inode = look_up(address).await.expect("the lists")[0].inode;
+        let own = nix::unistd::geteuid().as_raw();
+        let of = |sockets: &[u64], uid: Option<u32>| {
+            let at = route("127.0.0.1", address.port());
+            ReplicaRoute { sockets: sockets.to_vec(), uid, ..at }
+        };
+        assert!(listens_on(address, &of(&[inode], Some(own))).await);
+        assert!(!listens_on(address, &of(&[inode + 1], Some(own))).await, "another has the port");
+        assert!(!listens_on(address, &of(&[inode], Some(own + 1))).await, "another's socket");
+        assert!(listens_on(address, &of(&[inode], None)).await, "an earlier server names nobody");
+        assert!(listens_on(address, &of(&[], None)).await, "an earlier server says none");
         drop(listener);
-        assert!(!listens_on(address, &own).await);
+        assert!(!listens_on(address, &of(&[inode], Some(own))).await);
     }
 
     #[test]
@@ -260,7 +268,7 @@ mod tests {
 
     fn route(host: &str, port: u16) -> ReplicaRoute {
         let attempt = AttemptId { job: JobId(1), number: 1 };
-        ReplicaRoute { attempt, host: host.to_owned(), port, sockets: Vec::new() }
+        ReplicaRoute { attempt, host: host.to_owned(), port, sockets: Vec::new(), uid: None }
     }
 
     #[test]

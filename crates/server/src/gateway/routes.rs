@@ -1,5 +1,6 @@
 //! The routes of a gateway: as the server said last, with the connections and counts of their own that it has for each.
 
+use crate::proxy::place_use::PlaceUse;
 use crate::proxy::pool::ConnectionPool;
 use crate::proxy::service::balance::least_busy;
 use crate::proxy::service::request_rate::RequestRates;
@@ -12,9 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use wire::gateway::{GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute};
 
-/// Requests at once to one replica, and how many of them may be WebSockets.
+/// Requests at once to one replica.
 const OUTSTANDING_MAX: usize = 1024;
-const WEBSOCKETS_MAX: usize = 512;
 
 #[derive(Default)]
 pub struct Routes {
@@ -52,16 +52,27 @@ impl ServiceState {
     }
 }
 
+/// What a replica has while it is reached at one place: its sockets come and go, and its connections and requests are counted together.
 pub struct RoutedReplica {
     pub route: ReplicaRoute,
     pub pool: Arc<ConnectionPool>,
     /// The connections that it keeps may be closed for others.
-    is_noted: AtomicBool,
+    is_noted: Arc<AtomicBool>,
 }
 
 impl RoutedReplica {
     pub fn new(route: ReplicaRoute) -> Self {
-        Self { route, pool: Arc::default(), is_noted: AtomicBool::default() }
+        Self { route, pool: Arc::default(), is_noted: Arc::default() }
+    }
+
+    /// The same replica by a later route to the same place.
+    fn by(&self, route: ReplicaRoute) -> Self {
+        Self { route, pool: self.pool.clone(), is_noted: self.is_noted.clone() }
+    }
+
+    fn is_at(&self, route: &ReplicaRoute) -> bool {
+        let own = &self.route;
+        own.attempt == route.attempt && own.host == route.host && own.port == route.port
     }
 
     /// Whether its first connection is about to be made.
@@ -79,11 +90,12 @@ pub enum Admission {
 }
 
 impl RoutedService {
-    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
-    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<RoutedReplica>> {
+    /// The replica that gets the next request; none of those that were tried, and none that has its part of those for this use.
+    pub fn choose(&self, tried: &[AttemptId], place_use: PlaceUse) -> Option<Arc<RoutedReplica>> {
         let outstanding = |at: usize| {
             let replica = &self.replicas[at];
-            let is_full = upgrades && replica.pool.websockets() >= WEBSOCKETS_MAX;
+            let is_full =
+                place_use != PlaceUse::Whole && replica.pool.is_full(place_use, OUTSTANDING_MAX);
             let is_left_out = is_full || tried.contains(&replica.route.attempt);
             (!is_left_out).then(|| replica.pool.outstanding())
         };
@@ -177,10 +189,10 @@ impl Routes {
         let known: Vec<Arc<RoutedReplica>> =
             before.map(|before| before.all().cloned().collect()).unwrap_or_default();
         let counts = before.map(|before| before.counts.clone()).unwrap_or_default();
-        let of_route = |route: &ReplicaRoute| {
-            let found = known.iter().find(|one| one.route == *route).cloned();
-            let new = || Arc::new(RoutedReplica::new(route.clone()));
-            found.unwrap_or_else(new)
+        let of_route = |route: &ReplicaRoute| match known.iter().find(|one| one.is_at(route)) {
+            Some(same) if same.route == *route => same.clone(),
+            Some(known) => Arc::new(known.by(route.clone())),
+            None => Arc::new(RoutedReplica::new(route.clone())),
         };
         let mut replicas: Vec<Arc<RoutedReplica>> = route.replicas.iter().map(of_route).collect();
         if let Some(before) = before.filter(|_| replicas.is_empty() && !is_settled) {
@@ -189,7 +201,7 @@ impl Routes {
             route.strip_prefix = before.route.strip_prefix;
         }
         let is_left = |one: &Arc<RoutedReplica>| {
-            let stays = replicas.iter().any(|other| other.route == one.route);
+            let stays = replicas.iter().any(|other| other.is_at(&one.route));
             !stays && one.pool.outstanding() > 0
         };
         let leaving = known.iter().filter(|one| is_left(one)).cloned().collect();
@@ -214,7 +226,7 @@ impl Routes {
     /// What is reported, and counted anew from now on.
     pub fn take_loads(&self) -> Vec<ServiceLoad> {
         let load = |service: &Arc<RoutedService>| {
-            // A replica whose server has started anew has requests by its route of before, and by that of now.
+            // A replica whose node has another address now has requests by its route of before, and by that of now.
             let mut outstanding: BTreeMap<AttemptId, u32> = BTreeMap::new();
             for one in service.all().filter(|one| one.pool.outstanding() > 0) {
                 let count = u32::try_from(one.pool.outstanding()).unwrap_or(u32::MAX);
@@ -255,6 +267,7 @@ mod tests {
             host: "n1".into(),
             port: 80,
             sockets: Vec::new(),
+            uid: None,
         };
         let service = ServiceRoute {
             project: "main".into(),
@@ -294,16 +307,26 @@ mod tests {
     }
 
     #[test]
-    fn replica_whose_server_has_started_anew_is_reported_with_all_its_requests() {
+    fn replica_at_the_same_place_keeps_its_connections_and_is_reported_with_all_its_requests() {
         let mut said = answer(true, &[1]);
-        let first = Routes::default().after(said.clone());
         let of =
             |routes: &Routes| routes.service("main/web").expect("a service").replicas[0].clone();
+        let first = Routes::default().after(said.clone());
         let _before = of(&first).pool.enter();
+        // Its server has other sockets.
         said.services[0].replicas[0].sockets = vec![8];
-        let second = first.after(said);
+        let second = first.after(said.clone());
+        assert_eq!(of(&second).route.sockets, [8]);
+        assert!(Arc::ptr_eq(&of(&first).pool, &of(&second).pool), "one bound for both");
+        assert!(of(&first).begin_connecting() && !of(&second).begin_connecting());
         let _now = of(&second).pool.enter();
-        assert_eq!(second.take_loads()[0].outstanding, [(of(&second).route.attempt, 2)]);
+        let attempt = of(&second).route.attempt;
+        assert_eq!(second.take_loads()[0].outstanding, [(attempt, 2)]);
+        said.services[0].replicas[0].host = "n2".into();
+        let third = second.after(said);
+        assert!(!Arc::ptr_eq(&of(&second).pool, &of(&third).pool), "it is somewhere else");
+        let _there = of(&third).pool.enter();
+        assert_eq!(third.take_loads()[0].outstanding, [(attempt, 3)]);
     }
 
     #[test]

@@ -105,8 +105,10 @@ mod tests {
     #[test]
     fn loopback_of_another_machine_is_no_route() {
         let attempt = AttemptId { job: JobId(1), number: 1 };
-        let replica =
-            |host: &str| ReplicaRoute { attempt, host: host.into(), port: 80, sockets: Vec::new() };
+        let replica = |host: &str| {
+            let (host, sockets) = (host.to_owned(), Vec::new());
+            ReplicaRoute { attempt, host, port: 80, sockets, uid: None }
+        };
         let service = ServiceRoute {
             project: "main".into(),
             run: "web".into(),

@@ -84,6 +84,22 @@ const FIELDS: &[FieldBounds] = &[
     FieldBounds { fields: &["path"], ..ANY },
     FieldBounds { fields: &["array", "tasks", "indices"], list: bounds::ARRAY_RANGES, ..ANY },
     FieldBounds { fields: &["dependency"], list: bounds::DEPENDENCY_ITEMS, ..ANY },
+    // Limits of a QOS and of an association: kinds of resources.
+    FieldBounds {
+        fields: &[
+            "group_tres",
+            "group_tres_minutes",
+            "group_tres_run_minutes",
+            "max_tres_per_job",
+            "max_tres_per_node",
+            "max_tres_minutes_per_job",
+            "max_tres_per_user",
+            "max_tres_per_account",
+            "min_tres_per_job",
+        ],
+        list: bounds::LIMITED_KINDS,
+        ..ANY
+    },
 ];
 
 /// Refuses a call of which a text or a list is beyond its bound. What is not JSON passes: reading the call refuses it.
@@ -238,6 +254,7 @@ impl<'de> Visitor<'de> for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::account::{AssociationLimits, Qos};
 
     fn refusal(body: &serde_json::Value) -> Option<String> {
         let refused = check(body.to_string().as_bytes()).err()?.to_string();
@@ -276,6 +293,25 @@ mod tests {
         assert!(said.contains("all texts of a request"), "{said}");
         // What travels as blobs or in orders has its own bounds.
         assert_eq!(refusal(&call("argv", texts(65))), None);
+    }
+
+    #[test]
+    fn every_limit_of_a_qos_and_of_an_association_names_a_bounded_number_of_kinds() {
+        let qos = serde_json::to_value(Qos::named("q")).expect("JSON");
+        let association = serde_json::to_value(AssociationLimits::default()).expect("JSON");
+        let fields = [&qos, &association].into_iter().filter_map(|one| one.as_object()).flatten();
+        let limits = fields.filter(|(_, value)| value.is_object());
+        let kinds = |count: usize| -> serde_json::Map<String, serde_json::Value> {
+            (0..count).map(|n| (format!("license/{n}"), 1.into())).collect()
+        };
+        let most = bounds::LIMITED_KINDS.most;
+        let mut found = 0;
+        for (field, _) in limits {
+            assert_eq!(refusal(&call(field, kinds(most))), None, "{field}");
+            assert!(refusal(&call(field, kinds(most + 1))).is_some(), "{field}");
+            found += 1;
+        }
+        assert!(found > 0, "limits are written as objects");
     }
 
     #[test]

@@ -154,11 +154,11 @@ impl<H: RequestHandler> ClientsPort<H> {
         if peeked.map_err(|_| late())?? == 0 {
             return Ok(());
         }
-        let connection = PortConnection::new(self.slots.clone());
-        let is_loopback = is_near(from);
-        let who = move || Peer::Port { connection: connection.clone(), from, is_loopback };
         let protocol =
             if self.is_plain { Protocol::PlainHttp } else { Protocol::of(first[0], from) };
+        let connection = PortConnection::new(self.slots.clone()).by_tls(protocol == Protocol::Tls);
+        let is_loopback = is_near(from);
+        let who = move || Peer::Port { connection: connection.clone(), from, is_loopback };
         match protocol {
             Protocol::PlainHttp => {
                 serve(&self.handler, stream, who, slot, &self.limits, self.drain.clone())

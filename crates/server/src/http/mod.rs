@@ -1,7 +1,7 @@
 //! HTTP for clients: on the local socket, where the kernel says who asks, on the port, where a token does, and from the
 //! sockets of nodes, which vouch for who asks.
 //!
-//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `proxy_port`, `peer`, `drain`, `event_loops`, `gathered_write`, `stall_timeout`, `own_wakes`, `rare_event`, `body_limits`.
+//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `proxy_port`, `peer`, `drain`, `event_loops`, `gathered_write`, `stall_timeout`, `idle_http2`, `own_wakes`, `rare_event`, `body_limits`.
 //! - Who asks: `authenticate`, `vouch`, `from_gateway`, `sign_in_limit` (how often that may fail). `browser` is what browsers send by themselves.
 //! - Calls of commands: `route`, `call` (reads one), `carried_out` (to its end, also without its client), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
 //!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `partition_bounds`, `secrets`, `ssh_keys`, `tokens`, `unknown_names`, `volumes`, `web_links`.
@@ -35,6 +35,7 @@ mod gateways;
 pub mod gathered_write;
 pub mod hold;
 pub mod html;
+mod idle_http2;
 mod limit_log;
 pub mod logs;
 mod machines;

@@ -4,7 +4,7 @@ use crate::http::authenticate::{CheckedToken, presented_token};
 use crate::http::from_gateway;
 use crate::http::serve::RequestHandler;
 use crate::http::sign_in_limit::SignIn;
-use crate::proxy::service::request_head::ServicePath;
+use crate::proxy::service::request_head::{ServicePath, check_method};
 use crate::proxy::service::{self, Services};
 use crate::shared::Shared;
 use axum::Router;
@@ -22,6 +22,9 @@ pub struct ProxyPort {
 impl RequestHandler for Arc<ProxyPort> {
     async fn handle(self, mut request: Request) -> Response {
         let ProxyPort { shared, services, others } = &*self;
+        if let Err(refusal) = check_method(request.method()) {
+            return *refusal;
+        }
         let host = service::host_of_service(shared, &request);
         if ServicePath::of(host.as_ref(), request.uri().path()).is_none() {
             return others.clone().handle(request).await;

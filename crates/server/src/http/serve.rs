@@ -4,6 +4,7 @@ use crate::auth::accounts::Accounts;
 use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection, UserSlot};
 use crate::http::drain::Drain;
+use crate::http::idle_http2::{ConnectionRequests, IdleTimeout};
 use crate::http::own_wakes::polled_again;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::http::rare_event::RareEvent;
@@ -221,8 +222,9 @@ impl PassedClients {
                 let Some(slot) = self.port.take() else {
                     return refuse(&mut stream, "too many connections are open").await;
                 };
-                let connection = PortConnection::new(self.port.clone());
                 let is_loopback = address.to_canonical().is_loopback();
+                // The standby answers other machines by TLS alone.
+                let connection = PortConnection::new(self.port.clone()).by_tls(!is_loopback);
                 let peer = move || Peer::Port {
                     connection: connection.clone(),
                     from: address,
@@ -286,6 +288,8 @@ pub fn serve<S>(
     let for_requests = slot.clone();
     let asked = Arc::new(Notify::new());
     let is_asked = asked.clone();
+    let requests = ConnectionRequests::default();
+    let mut idle = IdleTimeout::new(requests.clone(), silence);
     let service = hyper::service::service_fn(move |request| {
         let mut request = with_body(request);
         is_asked.notify_one();
@@ -297,8 +301,15 @@ pub fn serve<S>(
         request.extensions_mut().insert(for_requests.clone());
         request.extensions_mut().insert(stall_timeout.clone());
         let handler = handler.clone();
+        let open = requests.begin(&request);
         // Made where it stays: it is large.
-        async move { Ok::<_, Infallible>(handler.handle(request).await) }
+        async move {
+            let answer = handler.handle(request).await;
+            Ok::<_, Infallible>(match open {
+                Some(open) => open.follow(answer),
+                None => answer,
+            })
+        }
     });
     tokio::spawn(polled_again(async move {
         let _slot = slot;
@@ -324,6 +335,9 @@ pub fn serve<S>(
         let served_so_far = poll_fn(|context| {
             if let Poll::Ready(served) = connection.as_mut().poll(context) {
                 return Poll::Ready(Some(served));
+            }
+            if idle.poll(context).is_ready() {
+                return Poll::Ready(None);
             }
             is_told |= same_drain.may_be_told();
             finish.poll(is_told, context).map(|()| None)
@@ -373,6 +387,20 @@ mod tests {
         ours.write_all(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n").await.expect("a request");
         let freed = timeout(Duration::from_secs(60), freed).await.expect("the connection ends");
         assert!(freed.is_err(), "its slot is free");
+    }
+
+    #[tokio::test]
+    async fn connection_of_version_2_that_answers_pings_and_asks_for_nothing_ends() {
+        let limits: ConnectionLimits = "silence_ms=200".parse().expect("limits");
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        serve(&Router::new(), theirs, || Peer::Socket(user()), (), &limits, Drain::never());
+        // hyper answers pings by itself.
+        let (_sender, connection) =
+            http2::handshake::<_, _, Empty<Bytes>>(TokioExecutor::new(), TokioIo::new(ours))
+                .await
+                .expect("HTTP/2");
+        let ended = timeout(Duration::from_secs(60), connection).await;
+        assert!(ended.is_ok(), "it is closed");
     }
 
     #[tokio::test]

@@ -50,6 +50,19 @@ impl OutgoingHead {
         self.headers.append(name, value);
     }
 
+    /// Sets a line of the proxy's own, in place of those that its client has sent.
+    pub fn set(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.insert(name, value);
+    }
+
+    pub fn leave_out(&mut self, names: &[&str]) {
+        headers::leave_out(&mut self.headers, names);
+    }
+
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.headers
+    }
+
     /// The request, which is not sent a second time.
     pub fn into_request(self, body: Body) -> hyper::Request<Body> {
         let mut request = hyper::Request::new(body);

@@ -8,8 +8,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 pub const COOKIE: &str = "sluice_proxy";
 /// Tells the job where the client finds it; left out where it has a whole host.
 const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
-/// Tells a service the address of its client, behind those that proxies before this one have said.
+/// Tells a service the address of its client, and the scheme by which that asks.
 pub const FORWARDED_FOR: &str = "x-forwarded-for";
+pub const FORWARDED_PROTO: &str = "x-forwarded-proto";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
@@ -61,7 +62,7 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
 }
 
 /// Leaves the headers out whose names are among these.
-fn leave_out(headers: &mut HeaderMap, names: &[&str]) {
+pub fn leave_out(headers: &mut HeaderMap, names: &[&str]) {
     // Most heads have few headers, and none of these.
     let found: Vec<HeaderName> =
         headers.keys().filter(|name| names.contains(&name.as_str())).cloned().collect();

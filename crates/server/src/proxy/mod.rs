@@ -6,7 +6,7 @@
 //! connects to nothing.
 //!
 //! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
-//! - `forwarders`: the steps; `pool`: connections that are used again; `kept_connections`: which of them give way to new ones; `open_connection`: one of them; `held_stream`: what each of them holds; `bounded_head`: what may come before an answer; `timed_body`: bodies that must come in time; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer; `both_ways`: the bytes of a WebSocket. Links and cookies are in
+//! - `forwarders`: the steps; `pool`: connections that are used again; `outstanding`: what is counted until it is over; `kept_connections`: which of them give way to new ones; `open_connection`: one of them; `held_stream`: what each of them holds; `bounded_head`: what may come before an answer; `timed_body`: bodies that must come in time; `place_use`: what requests hold a replica's places for; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer; `both_ways`: the bytes of a WebSocket. Links and cookies are in
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
 //!   for each of those.
 
@@ -22,6 +22,8 @@ pub mod kept_connections;
 mod noted_body;
 pub mod open_connection;
 pub mod origin;
+pub mod outstanding;
+pub mod place_use;
 pub mod pool;
 pub mod service;
 pub mod timed_body;

@@ -4,6 +4,8 @@
 use super::access_log::Entry;
 use super::noted_body::{BodyNote, noted};
 use super::open_connection::OpenConnection;
+use super::outstanding::{Counted, Outstanding};
+use super::place_use::PlaceUse;
 use super::timed_body::BodyStalled;
 use crate::connection_limits::TUNNEL_IDLE;
 use crate::http::event_loops::LoopNumber;
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep, timeout};
 
 /// Connections to one server that is not said to take fewer: as many as the requests of a gateway to one replica.
@@ -57,7 +59,7 @@ pub enum SendFailure {
     BadBody,
     /// Its body went on beyond the bound of `bounded_body`: it was given up in the middle.
     TooLong,
-    /// Nothing more of its body came in the time of `bounded_body`, and no answer.
+    /// Its body came too slowly for `bounded_body`, and no answer.
     Stalled,
     TimedOut,
 }
@@ -76,53 +78,9 @@ impl SendFailure {
 }
 
 /// Whether a request failed because of this error, which may be one of its own body.
-fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
+pub fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|error| error.is::<E>())
-}
-
-/// One more of what is counted, until this is dropped.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn of(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Relaxed);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A request that is not answered yet, until this is dropped.
-pub struct Outstanding {
-    counted: Option<Counted>,
-    /// Told when it was answered and is not counted any more.
-    ended: Option<Arc<Notify>>,
-}
-
-impl Outstanding {
-    fn of(count: &Arc<AtomicUsize>) -> Self {
-        Self { counted: Some(Counted::of(count)), ended: None }
-    }
-
-    /// Has the end of it told.
-    pub fn told_to(mut self, ended: &Arc<Notify>) -> Self {
-        self.ended = Some(ended.clone());
-        self
-    }
-}
-
-impl Drop for Outstanding {
-    fn drop(&mut self) {
-        self.counted = None;
-        if let Some(ended) = &self.ended {
-            ended.notify_one();
-        }
-    }
 }
 
 /// A connection of a pool, counted while it is open for requests.
@@ -145,6 +103,7 @@ pub struct ConnectionPool {
     connections_max: usize,
     outstanding: Arc<AtomicUsize>,
     websockets: Arc<AtomicUsize>,
+    uploads: Arc<AtomicUsize>,
     /// Connections that are open for requests, those in use and those that wait for one.
     open: Arc<AtomicUsize>,
     /// The last used is at the end.
@@ -165,6 +124,7 @@ impl ConnectionPool {
             connections_max,
             outstanding: Arc::default(),
             websockets: Arc::default(),
+            uploads: Arc::default(),
             open: Arc::default(),
             idle: Mutex::default(),
         }
@@ -185,6 +145,21 @@ impl ConnectionPool {
 
     pub fn enter_websocket(&self) -> Outstanding {
         Outstanding::of(&self.websockets)
+    }
+
+    /// Requests whose bodies are on their way, beside which each is outstanding.
+    pub fn enter_upload(&self) -> Outstanding {
+        Outstanding::of(&self.uploads)
+    }
+
+    /// Whether as many places of a server are held for this use as may be, of so many in all.
+    pub fn is_full(&self, place_use: PlaceUse, places: usize) -> bool {
+        let held = match place_use {
+            PlaceUse::Whole => self.outstanding(),
+            PlaceUse::Upload => self.uploads.load(Relaxed),
+            PlaceUse::WebSocket => self.websockets(),
+        };
+        held >= place_use.most(places)
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<(PooledConnection, Instant)>> {

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::http::event_loops::EventLoops;
-use crate::proxy::timed_body::{AnswerBegun, TimedBody};
+use crate::proxy::timed_body::TimedBody;
 use http_body_util::Limited;
 use std::task::Waker;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 
 /// A body that does not end, as that of a client that sends no more.
 struct Unsent;
@@ -240,7 +241,7 @@ async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
     let (ours, _theirs) = tokio::io::duplex(4096);
     let sender = OpenConnection::handshake(ours, ()).await.expect("a connection");
     let (unsent, silence) = (Body::new(Unsent), Duration::from_millis(20));
-    let body = TimedBody::new(unsent, silence, AnswerBegun::default());
+    let (body, _) = TimedBody::new(unsent, silence);
     // As `bounded_body` has it.
     let body = Body::new(Limited::new(body, 1000));
     let request = hyper::Request::post("/").body(body).expect("a request");
@@ -252,13 +253,12 @@ async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
 #[tokio::test]
 async fn body_may_be_silent_once_its_answer_has_begun() {
     let silence = Duration::from_millis(5);
-    let answer = AnswerBegun::default();
-    let mut answered = TimedBody::new(Body::new(Unsent), silence, answer.clone());
-    let mut unanswered = TimedBody::new(Body::new(Unsent), silence, AnswerBegun::default());
+    let (mut answered, upload) = TimedBody::new(Body::new(Unsent), silence);
+    let (mut unanswered, _) = TimedBody::new(Body::new(Unsent), silence);
     let mut context = Context::from_waker(Waker::noop());
     // Its time begins to run, before that of the other.
     let _ = Pin::new(&mut answered).poll_frame(&mut context);
-    answer.note();
+    upload.note_answer();
     let end = std::future::poll_fn(|context| Pin::new(&mut unanswered).poll_frame(context)).await;
     assert!(matches!(end, Some(Err(_))), "its time is over, and so is that of the one before it");
     assert!(Pin::new(&mut answered).poll_frame(&mut context).is_pending());

@@ -90,10 +90,17 @@ impl AgentLinks {
         self.links().extend(nodes.iter().map(|node| (node.clone(), link.clone())));
     }
 
-    /// Removes a link that has ended. Returns those of its nodes that have no other link now.
+    /// Removes a link that has ended. Returns those of its nodes that have no other link now. A link that it took over from and that
+    /// lives is cut: of two hellos of an agent the older may have been read last, and without one more the node would stay lost.
     pub fn remove(&self, number: u64, nodes: &[String]) -> Vec<String> {
         self.streams.drop_link(number);
         self.live().remove(&number);
+        let lost = self.remove_of_nodes(number, nodes);
+        lost.iter().for_each(|node| self.cut(node));
+        lost
+    }
+
+    fn remove_of_nodes(&self, number: u64, nodes: &[String]) -> Vec<String> {
         let mut links = self.links();
         let mut lost = Vec::new();
         for node in nodes {
@@ -297,6 +304,24 @@ mod tests {
             tokio::time::timeout(Duration::ZERO, link.cut.notified()).await.is_ok()
         };
         assert!(is_cut(&old).await && is_cut(&new).await && !is_cut(&other).await);
+    }
+
+    #[tokio::test]
+    async fn link_whose_hello_was_read_before_an_older_one_is_cut_when_that_has_ended() {
+        let links = AgentLinks::default();
+        let ((newer, _newer), (older, _older)) = (link(1, "newer"), link(2, "older"));
+        let nodes = ["a".to_owned()];
+        links.add(&nodes, &newer);
+        links.add(&nodes, &older);
+        let is_cut =
+            async || tokio::time::timeout(Duration::ZERO, newer.cut.notified()).await.is_ok();
+        assert!(!is_cut().await);
+        assert_eq!(links.remove(older.number, &nodes), nodes);
+        assert!(is_cut().await, "its agent has to say hello again");
+        // What was taken over from and has ended before is no reason to cut anybody.
+        links.add(&nodes, &newer);
+        links.add(&nodes, &older);
+        assert_eq!(links.remove(newer.number, &nodes), [""; 0]);
     }
 
     #[test]

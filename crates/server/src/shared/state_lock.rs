@@ -1,5 +1,6 @@
 //! The cluster's state behind its lock.
 
+use crate::shared::runtime_thread::aside;
 use cluster::State;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -37,7 +38,8 @@ impl StateLock {
         let state = if let Ok(state) = self.0.try_read() {
             state
         } else {
-            let state = self.0.read().expect("the state's invariants hold");
+            // A commit of a slow database holds the state for as long: a thread of the runtime has others to serve meanwhile.
+            let state = aside(|| self.0.read().expect("the state's invariants hold"));
             turn.granted();
             state
         };
@@ -156,6 +158,31 @@ mod tests {
         let lock = StateLock::new(State::default());
         let _first = lock.read();
         let _second = lock.read();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn readers_who_wait_for_the_state_keep_no_task_of_their_runtime_waiting() {
+        const READERS: usize = 8;
+        let lock = StateLock::new(State::default());
+        let (waits, mut waiting) = tokio::sync::mpsc::unbounded_channel();
+        let commit = lock.write();
+        let reader = || {
+            let (lock, waits) = (lock.clone(), waits.clone());
+            async move {
+                waits.send(()).expect("a test that waits");
+                drop(lock.read());
+            }
+        };
+        let readers: Vec<_> = (0..READERS).map(|_| tokio::spawn(reader())).collect();
+        // More than there are threads, and another task after each.
+        for _ in 0..READERS {
+            waiting.recv().await.expect("a reader");
+            tokio::spawn(async {}).await.expect("another task");
+        }
+        drop(commit);
+        for reader in readers {
+            reader.await.expect("it reads");
+        }
     }
 
     #[test]

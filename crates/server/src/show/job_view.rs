@@ -181,7 +181,7 @@ impl<'a> JobViews<'a> {
             id: job.id,
             run: (self.detail == Detail::Full).then_some(job.run),
             name: job.spec.name.clone(),
-            array: array_view(job, tasks),
+            array: array_view(state, job, tasks),
             het: job.het,
             spec: match self.detail {
                 Detail::Full => self.shown_spec(job),
@@ -314,14 +314,19 @@ fn suspended_s(job: &Job, now: Timestamp) -> u64 {
     }
 }
 
-pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
+pub(crate) fn array_view(
+    state: &State,
+    job: &Job,
+    tasks: Option<&IndexSet>,
+) -> Option<Box<ArrayView>> {
     if let Some(task) = job.task {
         let index = Some(task.index);
         return Some(Box::new(ArrayView {
             array: task.array,
             index,
             pending: None,
-            throttle: None,
+            // One that was requeued may wait for it.
+            throttle: state.throttle(job).filter(|_| job.is_waiting()).map(|(_, most)| most),
         }));
     }
     let pending = job.pending.as_ref()?;

@@ -80,7 +80,7 @@ pub fn priorities(shared: &Shared, by: &Principal, now: Timestamp) -> Priorities
                 if job.priority_set { Default::default() } else { ranking.factors(job, at, now) };
             jobs.push(PriorityView {
                 job: job.id,
-                array: array_view(job, None).map(|array| *array),
+                array: array_view(&state, job, None).map(|array| *array),
                 user: job.spec.owner.name.clone(),
                 account: job.account.to_string(),
                 qos: job.qos.to_string(),

@@ -45,8 +45,8 @@ const TURNED_AWAY_MAX: usize = 1024;
 pub(super) struct Leadership {
     pub database: Arc<Database>,
     lease: Arc<Lease>,
-    address: ServerAddress,
     for_lease: Arc<Database>,
+    presence: Arc<Presence>,
     /// A session for the output of runs: no commit waits behind a log.
     pub for_logs: Arc<Database>,
     pub servers: Arc<ServerList>,
@@ -79,23 +79,24 @@ impl Leadership {
         };
         let (database, for_logs, for_notices) = (session()?, session()?, session()?);
         let no_thread = |e| ServerError::Other(format!("cannot start a thread: {e}"));
-        let for_lease =
-            Database::with_answer_timeout(url.clone(), LEASE_ANSWER_TIMEOUT).map_err(no_thread)?;
+        let brief =
+            || Database::with_nothing_late(url.clone(), LEASE_ANSWER_TIMEOUT).map_err(no_thread);
+        let (for_lease, for_presence) = (brief()?, brief()?);
         await_database(listeners, || Ok(postgres::prepare(&database, identity)?))?;
         set_nonblocking(listeners, true)?;
         let servers = Arc::new(ServerList::default());
-        let address = waiting.address.clone();
-        let mut presence = Presence::new(address.clone(), for_lease.clone(), servers.clone());
-        let (lease, hot) = await_lease(waiting, &for_lease, &mut presence)?;
+        let presence = Presence::start(waiting.address.clone(), for_presence, servers.clone())
+            .map_err(no_thread)?;
+        let (lease, hot) = await_lease(waiting, &for_lease, &presence)?;
         let lease = Arc::new(lease);
         servers.contact.heard();
-        presence.note(lease.epoch(), 0);
-        set_nonblocking(listeners, false)?;
-        let kept = lease.clone();
+        let (kept, known) = (lease.clone(), servers.clone());
         std::thread::Builder::new()
             .name("lease".into())
-            .spawn(move || keep(&kept, &mut presence))
+            .spawn(move || keep(&kept, &known))
             .map_err(no_thread)?;
+        presence.lead(lease.epoch());
+        set_nonblocking(listeners, false)?;
         let (watched, seen) = (lease.clone(), servers.clone());
         std::thread::Builder::new()
             .name("lease-watch".into())
@@ -105,7 +106,7 @@ impl Leadership {
         let notifier = Notifier::start(&database, for_notices, move || there.has_others());
         let _notifier = notifier.map_err(no_thread)?;
         tracing::info!(epoch = lease.epoch(), store = url.shown(), "this server leads");
-        Ok(Self { database, lease, address, for_lease, for_logs, servers, hot, _notifier })
+        Ok(Self { database, lease, for_lease, presence, for_logs, servers, hot, _notifier })
     }
 
     pub fn epoch(&self) -> i64 {
@@ -117,14 +118,14 @@ impl Leadership {
         if let Err(error) = self.lease.release() {
             tracing::warn!("the lease lapses by itself: {error}");
         }
-        // What fails here is shown as down, and forgotten after a day.
-        let _ = self.address.remove(&self.for_lease);
+        self.presence.end();
     }
 
-    /// Waits until another server leads, for a bounded time.
+    /// Waits until another server leads, for a bounded time. What this one could not give up is its own until it lapses.
     pub fn await_successor(&self) {
         let end = Instant::now() + SUCCESSOR_TIMEOUT;
-        let is_taken = || Leader::read(&self.for_lease).is_ok_and(|leader| leader.is_valid);
+        let is_taken =
+            || Leader::read(&self.for_lease).is_ok_and(|leader| leader.succeeds(self.epoch()));
         while !is_taken() && Instant::now() < end {
             std::thread::sleep(SUCCESSOR_INTERVAL);
         }
@@ -159,7 +160,7 @@ pub(super) fn await_database<T>(
 fn await_lease(
     waiting: &Waiting<'_>,
     database: &Arc<Database>,
-    presence: &mut Presence,
+    presence: &Presence,
 ) -> Result<(Lease, Option<HotState>), ServerError> {
     let mut failures = RepeatedFailure::new("the lease");
     let mut standby = OwnStandby::new(waiting);
@@ -183,10 +184,11 @@ fn await_lease(
             Ok(Taken::Waiting(leader)) => {
                 failures.succeeded();
                 presence.servers().contact.heard();
-                presence.update(0, standby.seq());
-                if standby.start(presence.servers()) {
+                let has_begun = standby.start(presence.servers());
+                presence.set_seq(standby.seq());
+                if has_begun {
                     // Told at once: it would be shown as far behind.
-                    presence.note(0, standby.seq());
+                    presence.tell();
                 }
                 if !is_told {
                     is_told = true;
@@ -302,7 +304,7 @@ fn turn_away_agents(listeners: &Listeners) {
 }
 
 /// Renews the lease until another server has it; then this process ends.
-fn keep(lease: &Lease, presence: &mut Presence) {
+fn keep(lease: &Lease, servers: &ServerList) {
     let mut failures = RepeatedFailure::new("the lease");
     loop {
         std::thread::sleep(RENEW_INTERVAL);
@@ -312,15 +314,14 @@ fn keep(lease: &Lease, presence: &mut Presence) {
         match lease.renew() {
             Ok(()) => {
                 failures.succeeded();
-                presence.servers().contact.heard();
-                presence.update(lease.epoch(), 0);
+                servers.contact.heard();
             }
             Err(error @ DatabaseError::Deposed) => {
                 tracing::error!("{error}: it ends, and waits when it is started again");
                 std::process::exit(CANNOT_GO_ON);
             }
             Err(error) => {
-                presence.servers().contact.failed(&error);
+                servers.contact.failed(&error);
                 failures.failed("it cannot be renewed; trying again", &error);
             }
         }

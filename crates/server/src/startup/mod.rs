@@ -63,6 +63,10 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 /// What the key of browsers' markers is derived for.
 const MARKER_CONTEXT: &str = "markers of browsers that show pages of jobs";
 
+/// Threads that may wait at once, each for a task of the runtime: for the state while a slow database commits, for files. With more of
+/// them nothing else is done either.
+const WAITING_THREADS_MAX: usize = 4096;
+
 /// How long who asked for a hand-over may take to hear that it is done.
 const HANDOVER_ANSWER_TIME: Duration = Duration::from_millis(200);
 
@@ -311,6 +315,7 @@ pub fn run(
     start("collect", Box::new(move || collect::run(&for_collection, &kept)))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .max_blocking_threads(WAITING_THREADS_MAX)
         .enable_all()
         .build()
         .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;

@@ -105,6 +105,12 @@ pub(crate) fn is_half_moved_to_files(dir: &Path) -> bool {
     is_marked && dir.join(JOURNAL).exists()
 }
 
+/// Whether books are there of a state in files that is not. A folder whose state is in a database has some where a move to files was
+/// broken off.
+pub(crate) fn has_books_of_files(dir: &Path) -> bool {
+    !dir.join(DATABASE_MARK).exists() && dir.join(OWN_BOOKS).exists()
+}
+
 /// Notes that the state is in files again.
 pub(crate) fn leave_database(dir: &Path) -> Result<(), ServerError> {
     for name in [SHARED_BOOKS, DATABASE_MARK] {

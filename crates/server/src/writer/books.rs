@@ -103,6 +103,12 @@ pub fn open_shared(path: &Path, end_seq: u64) -> Result<Books, ServerError> {
     }
     tracing::warn!(booked, end_seq, "the books have what the database no longer has: made anew");
     drop(books);
+    remove(path)?;
+    Ok(Books::open(path)?)
+}
+
+/// Removes the books that are at this path, if there are any.
+pub fn remove(path: &Path) -> Result<(), ServerError> {
     for end in ["-wal", "-shm", ""] {
         let mut file = path.as_os_str().to_owned();
         file.push(end);
@@ -113,7 +119,7 @@ pub fn open_shared(path: &Path, end_seq: u64) -> Result<Books, ServerError> {
             _ => {}
         }
     }
-    Ok(Books::open(path)?)
+    Ok(())
 }
 
 /// Takes into these books what the database has beyond them.
@@ -154,6 +160,18 @@ pub fn count_shared(ended: &EndedLog) -> Result<usize, ServerError> {
         Ok::<_, ServerError>(())
     })?;
     Ok(count)
+}
+
+/// Whether these books have every record that the database has for them.
+pub fn have_all_shared(books: &BookReader, ended: &EndedLog) -> Result<bool, ServerError> {
+    let mut are_whole = true;
+    ended.read_after(0, |seq, bytes| {
+        for record in EndedEntry::read(seq, bytes)?.records {
+            are_whole &= books.has(&record)?;
+        }
+        Ok::<_, ServerError>(())
+    })?;
+    Ok(are_whole)
 }
 
 /// Takes into these books what a replayed history has beyond them.

@@ -34,10 +34,14 @@ pub enum Bug {
     OvertakenHelloAnswered,
     /// Once in the dispatcher: an order about an attempt goes out on a new link before the hello says whether the node has it.
     OrderBeforeLaunch,
+    /// Once in the dispatcher: a suspended attempt that its node does not have is launched, and runs.
+    SuspendedLaunched,
+    /// Once in the agents' sessions: a link that one with an older hello took over from goes on when that one has ended.
+    OvertakenLinkLives,
 }
 
 impl Bug {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
@@ -53,6 +57,8 @@ impl Bug {
         Self::UnwrittenLossForgotten,
         Self::OvertakenHelloAnswered,
         Self::OrderBeforeLaunch,
+        Self::SuspendedLaunched,
+        Self::OvertakenLinkLives,
     ];
 }
 

@@ -29,6 +29,8 @@ pub struct Dispatcher {
     started: Timestamp,
     /// Node to its link. A newer link of the same node takes over.
     links: BTreeMap<String, u64>,
+    /// The node of every link whose hello was read and that has not ended.
+    live: BTreeMap<u64, String>,
     /// Which attempts the nodes have.
     attempts: LaunchedAttempts,
     /// The steps whose launch this server has, and the nodes that have not accepted it.
@@ -67,6 +69,7 @@ impl Dispatcher {
             serial: 0,
             started,
             links: BTreeMap::new(),
+            live: BTreeMap::new(),
             attempts: LaunchedAttempts::default(),
             steps: BTreeMap::new(),
         }
@@ -81,11 +84,21 @@ impl Dispatcher {
     }
 
     pub fn add_link(&mut self, node: &str, link: u64) {
+        self.live.insert(link, node.to_owned());
         self.links.insert(node.to_owned(), link);
+    }
+
+    /// Removes the links that speak for the node and that another took over from. Returns those that had not ended.
+    pub fn remove_live_links(&mut self, node: &str) -> Vec<u64> {
+        let of_node = self.live.iter().filter(|(_, of)| *of == node);
+        let links: Vec<u64> = of_node.map(|(link, _)| *link).collect();
+        self.live.retain(|_, of| of != node);
+        links
     }
 
     /// A link has ended. Returns whether the node has no other.
     pub fn remove_link(&mut self, node: &str, link: u64) -> bool {
+        self.live.remove(&link);
         if self.link(node) == Some(link) {
             self.links.remove(node);
         }
@@ -144,7 +157,10 @@ impl Dispatcher {
             Event::Suspended { job, .. } | Event::GangSuspended { job, .. } => {
                 self.send_all(seen, *job, &Action::Suspend, out);
             }
-            Event::Resumed { job, .. } => self.send_all(seen, *job, &Action::Resume, out),
+            Event::Resumed { job, .. } => {
+                self.launch_withheld(seen, *job, out);
+                self.send_all(seen, *job, &Action::Resume, out);
+            }
             Event::Changed { job, fields, .. }
                 if fields.iter().any(|field| matches!(field, JobField::TimeLimit(_))) =>
             {
@@ -259,6 +275,11 @@ impl Dispatcher {
 
     fn launch(&mut self, seen: Seen<'_>, attempt: AttemptId, node: &str, out: &mut Dispatched) {
         let job = seen.state.job(attempt.job).filter(|job| job.attempt_id() == Some(attempt));
+        let is_suspended = job.and_then(Job::attempt).is_some_and(|active| active.suspended);
+        if is_suspended && !self.bugs.has(Bug::SuspendedLaunched) {
+            self.attempts.withhold(node, attempt);
+            return;
+        }
         let made = job.and_then(|job| {
             let action = self.texts.launch(job, job.attempt()?, node)?;
             Some((job.spec.owner.uid, action))
@@ -267,6 +288,18 @@ impl Dispatcher {
             Some((uid, action)) => self.send(seen.now, node, attempt, uid, action, out),
             // It ended before its order was written: nothing of it ever reached the node.
             None => out.commands.push(missing(node, attempt, seen.now)),
+        }
+    }
+
+    /// Launches a job that is resumed where its launch waited for that.
+    fn launch_withheld(&mut self, seen: Seen<'_>, job: JobId, out: &mut Dispatched) {
+        let Some(job) = seen.state.job(job) else { return };
+        let (Some(active), Some(attempt)) = (job.attempt(), job.attempt_id()) else { return };
+        for node in &active.held_nodes {
+            if self.attempts.is_withheld(node, attempt) {
+                self.launch(seen, attempt, node, out);
+                self.resend_steps(seen, node, attempt, out);
+            }
         }
     }
 

@@ -33,6 +33,16 @@ fn node_of_a_job_that_is_to_leave_takes_no_component_before_it_has_left() {
 }
 
 #[test]
+fn suspended_attempt_whose_launch_was_lost_starts_once_it_is_resumed() {
+    holds(826);
+}
+
+#[test]
+fn agent_whose_older_hello_came_last_says_hello_once_more() {
+    [2334, 3926, 5303, 9276].into_iter().for_each(holds);
+}
+
+#[test]
 fn server_that_is_killed_at_any_write_loses_nothing() {
     for write in 1..=WRITES {
         let options = Options { events: 100, killed_at_write: Some(write), ..Options::default() };
@@ -176,14 +186,26 @@ fn node_whose_loss_could_not_be_written_is_found() {
 }
 
 #[test]
+#[ignore = "the seed that found it, 826, does not since histories hold back requeued tasks by %N; another is to be looked for"]
+fn suspended_attempt_that_is_launched_is_found() {
+    let what = found_from(826, Bug::SuspendedLaunched);
+    assert!(what.contains("on CPUs of"), "{what}");
+}
+
+#[test]
+fn overtaken_link_that_goes_on_without_its_successor_is_found() {
+    let what = found_from(2334, Bug::OvertakenLinkLives);
+    assert!(what.contains(UNREST), "{what}");
+}
+
+#[test]
 fn hello_that_is_answered_on_a_later_link_is_found() {
     let what = found(Bug::OvertakenHelloAnswered);
     assert!(is_one_of(&what, &FREED_WHILE_RUNNING), "{what}");
 }
 
 #[test]
-#[ignore = "the seed that found it, 583, does not since histories vary how nodes are shared; another is to be looked for"]
 fn order_that_goes_before_its_launch_is_found() {
-    let what = found_from(583, Bug::OrderBeforeLaunch);
+    let what = found_from(155, Bug::OrderBeforeLaunch);
     assert!(is_one_of(&what, &FREED_WHILE_RUNNING), "{what}");
 }

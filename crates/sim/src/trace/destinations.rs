@@ -1,6 +1,6 @@
 //! Which partitions the jobs of a trace go to, by the number of the queue or of the partition that their records have.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 /// The field of a record that says where its job goes.
@@ -10,6 +10,15 @@ pub enum Field {
     Queue,
     /// The 16th.
     Partition,
+}
+
+impl Field {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Partition => "partition",
+        }
+    }
 }
 
 /// A number of a record's field, and the partition of the configuration that it stands for.
@@ -47,6 +56,12 @@ impl Destinations {
         Self { field: Field::Queue, named: Vec::new() }
     }
 
+    /// The first number that is said to stand for a partition twice.
+    pub fn repeated(&self) -> Option<u32> {
+        let mut seen = HashSet::new();
+        self.named.iter().map(|one| one.number).find(|number| !seen.insert(*number))
+    }
+
     /// The names of the partitions, each once.
     pub fn partitions(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -58,7 +73,7 @@ impl Destinations {
         names
     }
 
-    /// The positions among [`Self::partitions`] of what each number stands for; the last that was said of a number holds.
+    /// The positions among [`Self::partitions`] of what each number stands for.
     pub fn positions(&self) -> HashMap<i64, u16> {
         let names = self.partitions();
         let position = |one: &Destination| {
@@ -84,5 +99,9 @@ mod tests {
         for bad in ["", "3", "=long", "3=", "x=long", "-1=long"] {
             assert_eq!(Destination::parse(bad), None, "{bad:?}");
         }
+        assert_eq!(destinations.repeated(), None, "a partition may have several numbers");
+        let named = ["1=a", "2=a", "1=b"].map(|text| Destination::parse(text).unwrap());
+        let destinations = Destinations { field: Field::Queue, named: named.into() };
+        assert_eq!(destinations.repeated(), Some(1));
     }
 }

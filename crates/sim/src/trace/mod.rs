@@ -19,6 +19,8 @@ pub struct Trace {
     pub left_out: u64,
     /// The partitions that jobs name by their position here.
     pub partitions: Vec<String>,
+    /// The numbers that were to stand for partitions, and that no job has.
+    pub unused_numbers: Vec<u32>,
     /// What the numbers of jobs count.
     pub numbering: Numbering,
 }

@@ -9,7 +9,7 @@ use super::lines::Lines;
 use super::{Processors, Trace, TraceJob};
 use crate::error::SimError;
 use model::bounds;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
 /// The most jobs that are read of a trace.
@@ -54,6 +54,7 @@ pub fn read_to(
         Field::Partition => PARTITION,
     };
     let positions = destinations.positions();
+    let mut unused: HashSet<i64> = positions.keys().copied().collect();
     let mut lines = Lines::new(input)?;
     let mut header = Header::default();
     let mut jobs: Vec<TraceJob> = Vec::new();
@@ -96,6 +97,9 @@ pub fn read_to(
         if jobs.len() == JOBS_MAX {
             return Err(SimError::line(line, format!("expected at most {JOBS_MAX} jobs")));
         }
+        if !unused.is_empty() {
+            unused.remove(&record.number(destination)?);
+        }
         jobs.push(job);
     }
     let processors = match processors {
@@ -107,7 +111,17 @@ pub fn read_to(
         return Err(SimError::Empty);
     }
     let (epoch_s, partitions) = (header.epoch_s, destinations.partitions());
-    Ok(Trace { jobs, processors, epoch_s, left_out, partitions, ..Trace::default() })
+    let numbers = destinations.named.iter().map(|one| one.number);
+    let unused_numbers = numbers.filter(|number| unused.contains(&i64::from(*number))).collect();
+    Ok(Trace {
+        jobs,
+        processors,
+        epoch_s,
+        left_out,
+        partitions,
+        unused_numbers,
+        ..Trace::default()
+    })
 }
 
 impl Header {
@@ -354,11 +368,13 @@ mod tests {
         };
         let text = format!("{HEADER}{}{}{}", to(1, 2), to(2, 1), to(-1, -1));
         let gone = |field| {
-            let named = ["1=debug", "2=long"].map(|text| Destination::parse(text).unwrap());
+            let named =
+                ["1=debug", "2=long", "7=long"].map(|text| Destination::parse(text).unwrap());
             let destinations = Destinations { field, named: named.into() };
             let trace = read_to(text.as_bytes(), Processors::FromHeader, &destinations);
             let trace = trace.expect("a trace");
             assert_eq!(trace.partitions, ["debug", "long"]);
+            assert_eq!(trace.unused_numbers, [7]);
             trace.jobs.iter().map(|job| job.partition).collect::<Vec<_>>()
         };
         assert_eq!(gone(Field::Queue), [Some(0), Some(1), None]);

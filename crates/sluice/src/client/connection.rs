@@ -7,15 +7,22 @@ use super::response::{self, BodyLength, Head};
 use super::retry::retry;
 use super::tls::{self, HttpsServer, TlsSocket};
 use super::tls_tunnel::TlsTunnel;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, setsockopt, socket,
+    sockopt,
+};
+use nix::sys::time::TimeVal;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 const READ_BYTES: usize = 4096;
+/// The same of a body whose length is known.
+const LONG_READ_BYTES: usize = 256 << 10;
 
 /// The longest response that is read as a whole.
 const BODY_BYTES_MAX: usize = 4 << 30;
@@ -30,21 +37,20 @@ enum Socket {
 }
 
 impl Socket {
-    /// The one place where a stream to the server is made.
-    fn connect(location: &ServerLocation) -> io::Result<Self> {
+    /// The one place where a stream to the server is made. Each step may take this long.
+    fn connect(location: &ServerLocation, timeout: Duration) -> io::Result<Self> {
         match location {
-            ServerLocation::Socket(path) => UnixStream::connect(path).map(Self::Unix),
+            ServerLocation::Socket(path) => connect_unix(path, timeout).map(Self::Unix),
             ServerLocation::Http { address, .. } => {
-                let stream = TcpStream::connect((address.host.as_str(), address.port))?;
+                let stream = tls::connect_tcp(address, timeout)?;
                 // A name may resolve to another machine, which would read the token.
                 if !stream.peer_addr()?.ip().to_canonical().is_loopback() {
                     return Err(io::Error::other(format!("{} is not this machine", address.host)));
                 }
-                stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
             ServerLocation::Https(server) => {
-                let (socket, address) = server.connect()?;
+                let (socket, address) = server.connect(timeout)?;
                 Ok(Self::Tls(Box::new(socket), address.clone()))
             }
         }
@@ -72,6 +78,34 @@ impl Socket {
         }
     }
 }
+
+/// A server that is frozen takes no connection out of its socket, which has room for some.
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // The kernel waits no longer for room.
+    let bound = |timeout: Duration| {
+        let (seconds, micros) = (timeout.as_secs() as i64, i64::from(timeout.subsec_micros()));
+        setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, micros))
+    };
+    bound(timeout)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?).map_err(|errno| match errno {
+        nix::Error::EAGAIN => {
+            let why = "its socket takes no more connections: it hangs, or is frozen";
+            io::Error::new(ErrorKind::TimedOut, why)
+        }
+        other => other.into(),
+    })?;
+    bound(Duration::ZERO)?;
+    Ok(socket.into())
+}
+
+/// Whether a read has waited for as long as it may.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Asked when nothing came for as long as a read may wait: it is waited on, or an error ends it.
+pub type OnSilence<'a> = dyn FnMut(&Connection) -> io::Result<()> + 'a;
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -177,16 +211,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn open(location: &ServerLocation) -> io::Result<Self> {
-        Socket::connect(location).map(|socket| Self { socket, unread: Vec::new() })
+    /// Connects; each step may take this long.
+    pub fn open(location: &ServerLocation, timeout: Duration) -> io::Result<Self> {
+        Socket::connect(location, timeout).map(|socket| Self { socket, unread: Vec::new() })
     }
 
     /// A socket that refuses is a server that restarts: tried again for a while. One that was never there is not.
-    pub fn open_with_retry(location: &ServerLocation) -> io::Result<Self> {
+    pub fn open_with_retry(location: &ServerLocation, timeout: Duration) -> io::Result<Self> {
         let refused = |error: &io::Error| {
             error.kind() == ErrorKind::ConnectionRefused && !location.is_stopped()
         };
-        retry(refused, || Self::open(location)).map_err(|error| {
+        retry(refused, || Self::open(location, timeout)).map_err(|error| {
             let is_stopped = error.kind() == ErrorKind::ConnectionRefused && location.is_stopped();
             if is_stopped { io::Error::other(STOPPED) } else { error }
         })
@@ -224,18 +259,25 @@ impl Connection {
         }
     }
 
-    /// Sends the request and reads the head of the response.
-    pub fn send(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<Head> {
+    /// Sends the request and reads the head of the response; `on_silence` while nothing comes.
+    pub fn send(
+        &mut self,
+        request: &Request<'_>,
+        token: Option<&str>,
+        on_silence: &mut OnSilence<'_>,
+    ) -> io::Result<Head> {
         self.write_request(request, token)?;
         loop {
-            if let Some(head) = self.read_head()? {
+            self.read_more("the connection was closed", on_silence)?;
+            if let Some((head, length)) = response::parse_head(&self.unread)? {
+                self.unread.drain(..length);
                 return Ok(head);
             }
         }
     }
 
     /// Sends the request.
-    pub fn write_request(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<()> {
+    fn write_request(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<()> {
         // On one machine the bytes cost less than packing them.
         let is_far = matches!(self.socket, Socket::Tls(..));
         let (head, body) = (request.head(token, is_far), request.body());
@@ -247,17 +289,13 @@ impl Connection {
         self.socket.flush()
     }
 
-    /// Reads on in the head of the response; `None` while it is not whole.
-    pub fn read_head(&mut self) -> io::Result<Option<Head>> {
-        self.read_more("the connection was closed")?;
-        let Some((head, length)) = response::parse_head(&self.unread)? else { return Ok(None) };
-        self.unread.drain(..length);
-        Ok(Some(head))
-    }
-
-    /// The whole body of a response.
-    pub fn read_body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
-        let body = self.read_encoded(head)?;
+    /// The whole body of a response; `on_silence` while nothing comes of it.
+    pub fn read_body(
+        &mut self,
+        head: &Head,
+        on_silence: &mut OnSilence<'_>,
+    ) -> io::Result<Vec<u8>> {
+        let body = self.read_encoded(head, on_silence)?;
         if !head.is_zstd {
             return Ok(body);
         }
@@ -267,22 +305,27 @@ impl Connection {
         if plain.len() > BODY_BYTES_MAX { Err(response::invalid(TOO_LONG)) } else { Ok(plain) }
     }
 
-    fn read_encoded(&mut self, head: &Head) -> io::Result<Vec<u8>> {
+    fn read_encoded(&mut self, head: &Head, on_silence: &mut OnSilence<'_>) -> io::Result<Vec<u8>> {
         if let BodyLength::Bytes(length) = head.body {
-            return self.read_exactly(length);
+            return self.read_exactly(length, on_silence);
         }
         let (mut body, mut too_long) = (Vec::new(), false);
-        self.stream_body(head, |bytes| {
+        let take = |bytes: &[u8]| {
             too_long = body.len() + bytes.len() > BODY_BYTES_MAX;
             if !too_long {
                 body.extend_from_slice(bytes);
             }
             !too_long
-        })?;
+        };
+        self.stream_body(head, on_silence, take)?;
         if too_long { Err(response::invalid(TOO_LONG)) } else { Ok(body) }
     }
 
-    fn read_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+    fn read_exactly(
+        &mut self,
+        length: usize,
+        on_silence: &mut OnSilence<'_>,
+    ) -> io::Result<Vec<u8>> {
         if length > BODY_BYTES_MAX {
             return Err(response::invalid(TOO_LONG));
         }
@@ -290,10 +333,14 @@ impl Connection {
         let arrived = length.min(self.unread.len());
         body.extend_from_slice(&self.unread[..arrived]);
         self.unread.drain(..arrived);
-        let left = (length - body.len()) as u64;
-        (&mut self.socket).take(left).read_to_end(&mut body)?;
-        if body.len() < length {
-            return Err(io::Error::new(ErrorKind::UnexpectedEof, "the answer was cut"));
+        while body.len() < length {
+            let before = body.len();
+            body.resize(length.min(before + LONG_READ_BYTES), 0);
+            let read = self.read_some(&mut body[before..], on_silence)?;
+            body.truncate(before + read);
+            if read == 0 {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the answer was cut"));
+            }
         }
         Ok(body)
     }
@@ -302,6 +349,7 @@ impl Connection {
     pub fn stream_body(
         &mut self,
         head: &Head,
+        on_silence: &mut OnSilence<'_>,
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> io::Result<()> {
         let mut framing = Framing::of(head)?;
@@ -311,7 +359,7 @@ impl Connection {
                 ChunkedPart::Framing(length) => (length, true),
                 ChunkedPart::Data(length) => (length, take(&self.unread[..length])),
                 ChunkedPart::Incomplete => {
-                    self.read_more("the answer was cut")?;
+                    self.read_more("the answer was cut", on_silence)?;
                     (0, true)
                 }
             };
@@ -333,19 +381,28 @@ impl Connection {
     }
 
     /// Reads what there is, and waits for it if there is nothing. `at_end` says what the end means here.
-    fn read_more(&mut self, at_end: &str) -> io::Result<()> {
-        let before = self.unread.len();
-        self.unread.resize(before + READ_BYTES, 0);
-        let read = loop {
-            match self.socket.read(&mut self.unread[before..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => break read,
-            }
-        };
-        self.unread.truncate(before + *read.as_ref().unwrap_or(&0));
-        match read? {
+    fn read_more(&mut self, at_end: &str, on_silence: &mut OnSilence<'_>) -> io::Result<()> {
+        let mut buffer = [0; READ_BYTES];
+        match self.read_some(&mut buffer, on_silence)? {
             0 => Err(io::Error::new(ErrorKind::UnexpectedEof, at_end)),
-            _ => Ok(()),
+            read => {
+                self.unread.extend_from_slice(&buffer[..read]);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_some(
+        &mut self,
+        buffer: &mut [u8],
+        on_silence: &mut OnSilence<'_>,
+    ) -> io::Result<usize> {
+        loop {
+            match self.socket.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_late(&error) => on_silence(self)?,
+                read => return read,
+            }
         }
     }
 }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// A question that costs a server nothing.
 const HEALTH_PATH: &str = "/healthz";
 
+/// What is left of a look for the answer, where the connection took all of it.
+const LOOK_LEAST: Duration = Duration::from_millis(10);
+
 /// How long a server is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
@@ -29,7 +32,7 @@ impl Patience {
         Self { look: Duration::from_secs(2), silence_max: Duration::from_secs(5) };
 }
 
-/// Looks after a server while its answer is waited for.
+/// Looks after a server while its answer is waited for, and while that comes.
 pub struct AnswerWatch<'a> {
     location: &'a ServerLocation,
     patience: Patience,
@@ -44,21 +47,18 @@ impl<'a> AnswerWatch<'a> {
 
     /// Sends the request and reads the head of the response, for as long as the server shows that it lives.
     pub fn send(
-        mut self,
+        &mut self,
         connection: &mut Connection,
         request: &Request<'_>,
         token: Option<&str>,
     ) -> io::Result<Head> {
-        connection.write_request(request, token)?;
         connection.set_read_timeout(self.patience.look)?;
-        loop {
-            match connection.read_head() {
-                Ok(Some(head)) => return connection.clear_read_timeout().map(|()| head),
-                Ok(None) => {}
-                Err(error) if is_late(&error) => self.look(connection)?,
-                Err(error) => return Err(error),
-            }
-        }
+        connection.send(request, token, &mut |connection| self.look(connection))
+    }
+
+    /// The body of the response that was begun so.
+    pub fn read_body(&mut self, connection: &mut Connection, head: &Head) -> io::Result<Vec<u8>> {
+        connection.read_body(head, &mut |connection| self.look(connection))
     }
 
     /// Nothing came for the interval from the server of this connection. An error: it is not waited for any more.
@@ -85,17 +85,50 @@ impl<'a> AnswerWatch<'a> {
     }
 }
 
-/// Whether a server answers anything in time. One that refuses or closes the connection does, or has ended: then the connection that
-/// is waited on ends too.
+/// Whether a server answers anything in time.
 fn is_alive(place: &ServerLocation, timeout: Duration) -> bool {
-    let asked = Connection::open(place).and_then(|mut connection| {
-        connection.set_read_timeout(timeout)?;
-        connection.send(&Request::Get { path: HEALTH_PATH }, None)
+    let begun = Instant::now();
+    let asked = Connection::open(place, timeout).and_then(|mut connection| {
+        let left = timeout.saturating_sub(begun.elapsed()).max(LOOK_LEAST);
+        connection.set_read_timeout(left)?;
+        connection.send(&Request::Get { path: HEALTH_PATH }, None, &mut |_| Err(silence()))
     });
-    !asked.is_err_and(|error| is_late(&error))
+    shows_life(&asked)
 }
 
-/// Whether a read has waited for as long as it may.
-fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+/// A refusal is of a server that has ended: then the connection that is waited on ends too. A machine that cannot be reached, and one that
+/// hangs up, are no sign of a server that will answer.
+fn shows_life(asked: &io::Result<Head>) -> bool {
+    match asked {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::ConnectionRefused,
+    }
+}
+
+/// Nothing came for as long as it was waited for.
+pub fn silence() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "it takes the connection and does not answer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_lives_that_answers_or_refuses_and_one_that_cannot_be_reached_does_not() {
+        let answer =
+            super::super::response::parse_head(b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n");
+        let (head, _) = answer.expect("a head").expect("whole");
+        assert!(shows_life(&Ok(head)));
+        for (kind, lives) in [
+            (ErrorKind::ConnectionRefused, true),
+            (ErrorKind::HostUnreachable, false),
+            (ErrorKind::NetworkUnreachable, false),
+            (ErrorKind::TimedOut, false),
+            (ErrorKind::WouldBlock, false),
+            (ErrorKind::UnexpectedEof, false),
+        ] {
+            assert_eq!(shows_life(&Err(kind.into())), lives, "{kind}");
+        }
+    }
 }

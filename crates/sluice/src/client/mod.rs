@@ -26,7 +26,7 @@ pub use self::tls::HttpsServer;
 pub use self::tls_tunnel::TlsTunnel;
 
 use self::connection::{Connection, Request};
-use self::liveness::AnswerWatch;
+use self::liveness::{AnswerWatch, silence};
 use self::response::{FORBIDDEN, Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
@@ -115,15 +115,17 @@ impl Client {
         take: impl FnMut(&[u8]) -> bool,
     ) -> Result<Option<Answer>, ClientError> {
         let lost = |error| self.lost(error);
-        let mut connection = Connection::open_with_retry(&self.location).map_err(lost)?;
+        let mut connection = self.open().map_err(lost)?;
         let request = Request::Get { path };
-        let watch = AnswerWatch::new(&self.location, self.patience);
+        let mut watch = AnswerWatch::new(&self.location, self.patience);
         let head = watch.send(&mut connection, &request, self.location.token()).map_err(lost)?;
         if head.is_json || head.status != OK {
-            let body = connection.read_body(&head).map_err(lost)?;
+            let body = watch.read_body(&mut connection, &head).map_err(lost)?;
             return self.parse_answer(head, &body).map(Some);
         }
-        connection.stream_body(&head, take).map_err(lost)?;
+        // What is followed may say nothing for as long as it likes.
+        connection.clear_read_timeout().map_err(lost)?;
+        connection.stream_body(&head, &mut |_| Err(silence()), take).map_err(lost)?;
         Ok(None)
     }
 
@@ -136,15 +138,20 @@ impl Client {
         timeout: Duration,
     ) -> Result<UpgradeReply, ClientError> {
         let lost = |error| self.lost(error);
-        let mut connection = Connection::open(&self.location).map_err(lost)?;
+        let mut connection = Connection::open(&self.location, timeout).map_err(lost)?;
         connection.set_read_timeout(timeout).map_err(lost)?;
         let request = Request::Upgrade { path, protocol };
-        let head = connection.send(&request, self.location.token()).map_err(lost)?;
+        let give_up = &mut |_: &Connection| Err(silence());
+        let head = connection.send(&request, self.location.token(), give_up).map_err(lost)?;
         if head.status == SWITCHING_PROTOCOLS {
             return connection.into_upgraded().map(UpgradeReply::Upgraded).map_err(lost);
         }
-        let body = connection.read_body(&head).map_err(lost)?;
+        let body = connection.read_body(&head, give_up).map_err(lost)?;
         self.parse_answer(head, &body).map(Box::new).map(UpgradeReply::Answer)
+    }
+
+    fn open(&self) -> io::Result<Connection> {
+        Connection::open_with_retry(&self.location, self.patience.silence_max)
     }
 
     fn exchange(&mut self, call: Call) -> Result<(Head, Vec<u8>), ClientError> {
@@ -153,13 +160,13 @@ impl Client {
             serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
         let mut connection = match self.connection.take().filter(Connection::is_idle) {
             Some(connection) => connection,
-            None => Connection::open_with_retry(&self.location).map_err(|e| self.lost(e))?,
+            None => self.open().map_err(|e| self.lost(e))?,
         };
         let request = Request::Post { path: CALL_PATH, body: &body };
-        let watch = AnswerWatch::new(&self.location, self.patience);
+        let mut watch = AnswerWatch::new(&self.location, self.patience);
         let sent = watch.send(&mut connection, &request, self.location.token());
         let replied = sent.and_then(|head| {
-            let body = connection.read_body(&head)?;
+            let body = watch.read_body(&mut connection, &head)?;
             Ok((head, body))
         });
         let (head, body) = replied.map_err(|e| self.lost_answer(e))?;

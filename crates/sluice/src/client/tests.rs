@@ -256,6 +256,48 @@ fn a_server_that_takes_connections_and_answers_nobody_is_given_up() {
 }
 
 #[test]
+fn a_server_that_freezes_within_its_answer_is_given_up() {
+    for answer in [
+        &b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"[..],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab\n\r\n",
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let mut client = Client::at(ServerLocation::Socket(path));
+        client.set_patience(IMPATIENT);
+        let asked = std::thread::spawn(move || client.call_for_lines(Call::Cluster).err());
+        let (mut stream, _) = listener.accept().expect("asked");
+        read_request(&mut stream);
+        stream.write_all(answer).expect("heard");
+        let error = asked.join().expect("no panic").expect("it is not whole");
+        assert!(error.to_string().contains("answers nobody"), "{error}");
+    }
+}
+
+#[test]
+fn a_socket_that_takes_no_more_connections_is_given_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    let frozen = UnixListener::bind(&path).expect("a socket");
+    nix::sys::socket::listen(&frozen, nix::sys::socket::Backlog::new(1).expect("a backlog"))
+        .expect("it listens");
+    let address = nix::sys::socket::UnixAddr::new(&path).expect("an address");
+    let connect = || {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, connect, socket};
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let client = socket(AddressFamily::Unix, SockType::Stream, flags, None).expect("a socket");
+        connect(std::os::fd::AsRawFd::as_raw_fd(&client), &address).is_ok().then_some(client)
+    };
+    let _full: Vec<_> = std::iter::from_fn(connect).collect();
+    let mut client = Client::at(ServerLocation::Socket(path));
+    client.set_patience(IMPATIENT);
+    let error = client.call(Call::Cluster).expect_err("it has no room");
+    assert!(matches!(error, ClientError::Unreachable { was_asked: false, .. }), "{error}");
+    assert!(error.to_string().contains("takes no more connections"), "{error}");
+}
+
+#[test]
 fn a_server_that_lives_is_waited_for_however_long_an_answer_takes() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("s");

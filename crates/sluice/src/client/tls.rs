@@ -50,17 +50,18 @@ impl HttpsServer {
         std::iter::once(&self.address).chain(&self.others)
     }
 
-    /// Connects to the first address that answers. One that answers and is not trusted is an error, whatever the others are:
-    /// somebody may be in between.
-    pub fn connect(&self) -> io::Result<(TlsSocket, &HostPort)> {
+    /// Connects to the first address that answers, each step within this time at most. One that answers and is not trusted is an
+    /// error, whatever the others are: somebody may be in between.
+    pub fn connect(&self, timeout: Duration) -> io::Result<(TlsSocket, &HostPort)> {
         for address in self.addresses().take(self.others.len()) {
-            match connect_within(address, &self.trust, NEXT_TIMEOUT) {
+            match connect_within(address, &self.trust, timeout.min(NEXT_TIMEOUT)) {
                 Err(error) if error.kind() != ErrorKind::PermissionDenied => {}
                 result => return result.map(|socket| (socket, address)),
             }
         }
         let last = self.others.last().unwrap_or(&self.address);
-        connect(last, &self.trust).map(|socket| (socket, last))
+        let timeout = timeout.min(CONNECT_TIMEOUT);
+        connect_within(last, &self.trust, timeout).map(|socket| (socket, last))
     }
 }
 
@@ -219,14 +220,19 @@ fn dial(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
     connected.map_err(|error| io::Error::new(error.kind(), format!("by proxy {proxy}: {error}")))
 }
 
-/// A connection to the first address of the host that answers.
 fn dial_directly(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = connect_tcp(address, timeout)?;
+    set_timeouts(&stream)?;
+    Ok(stream)
+}
+
+/// A connection to the first address of the host that answers.
+pub fn connect_tcp(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for at in (address.host.as_str(), address.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&at, timeout) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                set_timeouts(&stream)?;
                 return Ok(stream);
             }
             Err(error) => last = error,

@@ -4,7 +4,7 @@
 use crate::database::TestDatabase;
 use crate::harness::clock::Clock;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, signal, within};
-use crate::servers::{Server, agent, jobs, server_command};
+use crate::servers::{Server, agent, before_commits, jobs, server_command};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
@@ -32,18 +32,6 @@ fn job_that_notes_its_end(cluster: &Cluster) -> u32 {
     let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
     cluster.await_file("runs", |text| !text.is_empty());
     job
-}
-
-/// Makes every commit of the journal do this first.
-fn before_commits(database: &TestDatabase, body: &str) {
-    let function = format!(
-        "CREATE OR REPLACE FUNCTION public.trouble() RETURNS trigger LANGUAGE plpgsql AS
-         $$ BEGIN {body} RETURN NULL; END $$"
-    );
-    database.execute("sluice", &function);
-    let trigger = "CREATE TRIGGER trouble BEFORE INSERT ON sluice.journal
-                   FOR EACH STATEMENT EXECUTE FUNCTION public.trouble()";
-    database.execute("sluice", trigger);
 }
 
 fn without_trouble(database: &TestDatabase) {

@@ -161,8 +161,25 @@ pub fn join_file(cluster: &Cluster, node: &str, servers: impl Iterator<Item = St
 
 /// An agent of this node, in a folder of the first server, that knows all of these servers.
 pub fn agent(node: &str, servers: &[&Cluster]) -> Server {
+    agent_with_log(node, servers, Stdio::null())
+}
+
+pub fn agent_with_log(node: &str, servers: &[&Cluster], log: Stdio) -> Server {
     let first = servers[0];
     let file = join_file(first, node, servers.iter().map(|server| server.address_of("agents")));
     let mut command = first.command(&["agent", "--join"]);
-    Server::spawn(command.arg(file).arg("--state").arg(first.path(&format!("agent-{node}"))))
+    command.arg(file).arg("--state").arg(first.path(&format!("agent-{node}")));
+    Server::spawn_with_log(&mut command, log)
+}
+
+/// Makes every commit of the journal do this first.
+pub fn before_commits(database: &TestDatabase, body: &str) {
+    let function = format!(
+        "CREATE OR REPLACE FUNCTION public.trouble() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN {body} RETURN NULL; END $$"
+    );
+    database.execute("sluice", &function);
+    let trigger = "CREATE TRIGGER trouble BEFORE INSERT ON sluice.journal
+                   FOR EACH STATEMENT EXECUTE FUNCTION public.trouble()";
+    database.execute("sluice", trigger);
 }

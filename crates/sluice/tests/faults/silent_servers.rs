@@ -3,8 +3,13 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, signal, within};
-use crate::servers::{Pair, Server, agent, await_backup, job_until_go, jobs};
+use crate::servers::{
+    Pair, Server, agent, agent_with_log, await_backup, before_commits, job_until_go, jobs,
+};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
 
 #[test]
 fn up_agents_leave_a_leader_that_stays_frozen_and_their_jobs_go_on() {
@@ -89,6 +94,104 @@ fn up_leader_whose_database_hangs_lets_agents_and_passed_on_calls_go_before_it_e
     assert_eq!(third.await_end(job), "FAILED|3:0");
     assert_eq!(first.read("runs"), "run\n", "it ran once");
     leader.await_succeeded();
+}
+
+/// Root's own word counts for nothing on a node.
+#[test]
+fn root_client_on_a_node_is_let_go_by_a_leader_whose_database_hangs() {
+    const USER: &str = "games";
+    let database = TestDatabase::start();
+    let [first, second] = [(); 2].map(|()| Cluster::folder(TWO_NODES));
+    let mut leader = Server::lead(&first, &database);
+    let mut own = Sessions::of_servers(&database);
+    let _standby = Server::wait_beside(&first, &second, &database);
+    let _agent = agent("node1", &[&first, &second]);
+    let state = first.path("agent-node1");
+    let on_node =
+        |line: &str| first.shell_as(USER, &format!("SLUICE_STATE={} {line}", state.display()));
+    // A node speaks for those who have a job there.
+    let body = "-w node1 -o /dev/null --wrap 'until [ -e go ]; do sleep 0.05; done'";
+    let job = first.submit_as(USER, body);
+    first.await_state(job, "RUNNING|None");
+    assert!(on_node("squeue").ok().contains(&job.to_string()));
+    await_backup(&first);
+    own.hang();
+    let said = on_node("sbatch --parsable -H --wrap true");
+    assert_eq!(leader.process.try_wait().expect("its end"), None, "it was not waited for");
+    let held: u32 = said.ok().trim().parse().expect("a job id");
+    assert_eq!(jobs(&second), BTreeSet::from([job, held]));
+    first.write("go", "");
+    assert_eq!(second.await_end(job), "COMPLETED|0:0");
+    leader.await_succeeded();
+}
+
+/// Whether a server answers on its port for clients.
+fn is_healthy(server: &Cluster) -> bool {
+    let asked = TcpStream::connect(server.address_of("listen")).and_then(|mut stream| {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    });
+    asked.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+}
+
+#[test]
+fn up_leader_of_a_slow_database_shows_that_it_lives_while_it_commits() {
+    let pair = Pair::up();
+    let log = std::fs::File::create(pair.first.path("agent.log")).expect("a log");
+    let _agent = agent_with_log("node1", &[&pair.first, &pair.second], log.into());
+    await_backup(&pair.first);
+    within(TIMEOUT, "the node is idle", || {
+        pair.first.node_states().lines().any(|state| state.starts_with("idle")).then_some(())
+    });
+    // Longer than an agent bears silence.
+    before_commits(&pair.database, "PERFORM pg_sleep(8);");
+    let submit = |server: &Cluster| {
+        let mut command = server.command(&["sbatch", "--parsable", "-H", "--wrap", "true"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("sbatch runs")
+    };
+    let mut held = submit(&pair.first);
+    let mut client = pair.database.take_sessions("sluice", 1).remove(0);
+    within(TIMEOUT, "the commit is under way", || {
+        let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        client.query_opt(sleeps, &[]).expect("the sessions").map(drop)
+    });
+    // More than the server has threads: each waits for the state.
+    let looks = [(); 8].map(|()| pair.first.spawn(&["squeue"]));
+    let mut answers = 0;
+    within(TIMEOUT, "the commit is done", || {
+        assert!(is_healthy(&pair.first));
+        answers += 1;
+        held.try_wait().expect("its end").map(drop)
+    });
+    assert!(answers > 5, "{answers} answers meanwhile");
+    for mut look in looks {
+        assert!(look.wait().expect("its end").success());
+    }
+    let said = std::fs::read_to_string(pair.first.path("agent.log")).expect("a log");
+    assert!(!said.contains("says nothing"), "{said}");
+}
+
+#[test]
+fn up_lease_is_renewed_while_somebody_holds_the_list_of_servers() {
+    const RENEWALS: usize = 20;
+    let pair = Pair::up();
+    await_backup(&pair.first);
+    let [mut holder, mut looker] =
+        <[_; 2]>::try_from(pair.database.take_sessions("sluice", 2)).ok().expect("two");
+    let mut held = holder.transaction().expect("a transaction");
+    held.batch_execute("LOCK TABLE sluice.server").expect("a lock");
+    let mut seen = BTreeSet::new();
+    let mut epochs = BTreeSet::new();
+    within(TIMEOUT, "the lease is renewed", || {
+        let lease = "SELECT epoch, valid_until::text FROM sluice.lease";
+        let row = looker.query_one(lease, &[]).expect("the lease");
+        epochs.insert(row.get::<_, i64>(0));
+        seen.insert(row.get::<_, String>(1));
+        (seen.len() > RENEWALS).then_some(())
+    });
+    assert_eq!(epochs.len(), 1, "it was taken from the leader");
 }
 
 #[test]

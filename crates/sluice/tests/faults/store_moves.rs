@@ -2,7 +2,9 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, within};
-use crate::servers::{Server, agent, await_cancelled, jobs, server_command, server_command_at};
+use crate::servers::{
+    Server, agent, await_cancelled, copy_keys, jobs, server_command, server_command_at,
+};
 use std::collections::BTreeSet;
 
 #[test]
@@ -219,12 +221,29 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
     assert!(said.starts_with("CANCELLED"), "{said}");
     drop(standby);
     server.end("TERM");
+    // Books of another history, as far as the database's: in a folder that has nothing else, and beside one that has.
+    let other = Cluster::up(TWO_NODES);
+    for _ in 0..2 {
+        let stranger = other.submit(&["-H", "-J", "stranger", "--wrap", "true"]);
+        other.sluice(&["scancel", &stranger.to_string()]).ok();
+        await_cancelled(&other, stranger);
+    }
+    other.sluice(&["down"]).ok();
+    let books = other.state().join("server/books.sqlite");
+    let third = Cluster::folder(TWO_NODES);
+    copy_keys(&cluster, &third);
+    std::fs::copy(&books, third.state().join("server/books.sqlite")).expect("copied");
+    let mixed = migrate(&url, &third.state().display().to_string());
+    assert!(mixed.stderr.contains("the books of another history are there"), "{}", mixed.stderr);
+    std::fs::copy(&books, cluster.state().join("server/books.sqlite")).expect("copied");
     migrate(&url, &state).ok();
     let late = server_command(&second, &url).output().expect("it ends");
     let said = String::from_utf8_lossy(&late.stderr).into_owned();
     assert!(said.contains("the state was moved from it to files"), "{said}");
     let _server = start(None);
     seen();
+    let booked = cluster.sluice(&["sacct", "-X", "-n", "-P", "-o", "JobName"]).ok();
+    assert!(!booked.contains("stranger"), "{booked}");
     assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");
 }
 
@@ -243,6 +262,7 @@ fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
     server.end("TERM");
     let sound = check(&database.url()).ok();
     assert!(sound.contains(" is sound: 2 jobs as of event "), "{sound}");
+    assert!(sound.contains("; books of 1 records\n"), "{sound}");
     assert!(sound.contains("nobody leads; "), "{sound}");
     let flip_text =
         "UPDATE sluice.extent SET bytes = set_byte(bytes, 70, 255 - get_byte(bytes, 70))
@@ -259,6 +279,18 @@ fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
     let damaged = check(&database.url());
     assert!(damaged.stderr.contains("the ended jobs of seq "), "{}", damaged.stderr);
     database.execute("sluice", "DELETE FROM sluice.ended");
+    let without = check(&database.url()).ok();
+    assert!(without.contains("; no books\n"), "{without}");
+    let put_aside = "UPDATE sluice.file SET path = 'aside' || path WHERE path LIKE 'blobs/%'";
+    database.execute("sluice", put_aside);
+    let missing = check(&database.url());
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains(" is missing"), "{}", missing.stderr);
+    database.execute(
+        "sluice",
+        "UPDATE sluice.file SET path = substr(path, 6) WHERE path LIKE 'asideblobs/%'",
+    );
+    check(&database.url()).ok();
     let flip = "UPDATE sluice.journal SET frame = set_byte(frame, 80, 255 - get_byte(frame, 80))
                 WHERE last_seq = (SELECT max(last_seq) FROM sluice.journal)";
     database.execute("sluice", flip);
@@ -276,4 +308,8 @@ fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
     let state = alone.state().display().to_string();
     let sound = alone.sluice(&["store", "check", "--state", &state]).ok();
     assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+    assert!(sound.contains("; books of 0 records\n"), "{sound}");
+    std::fs::remove_file(alone.state().join("server/books.sqlite")).expect("removed");
+    let without = alone.sluice(&["store", "check", "--state", &state]).ok();
+    assert!(without.contains("; no books\n"), "{without}");
 }

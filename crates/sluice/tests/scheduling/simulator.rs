@@ -201,6 +201,16 @@ nodes                  2
     let expected =
         "sluice: error: five.swf: partition urgnt does not exist: expected one of main, urgent\n";
     assert_eq!(said, expected);
+    let twice = ["five.swf", "--config", "site", "--queue", "7=urgent", "--queue", "7=main"];
+    let said = sim(dir.path(), &twice);
+    assert_eq!(said.status.code(), Some(1));
+    let expected =
+        "sluice: error: --queue: 7 is given twice: expected one partition for each number\n";
+    assert_eq!(String::from_utf8(said.stderr).unwrap(), expected);
+    let unused = sim(dir.path(), &[&args[..], &["--queue", "8=urgent"]].concat());
+    let said = String::from_utf8(unused.stderr).unwrap();
+    assert!(said.contains("sluice: note: five.swf: no job has queue 8\n"), "{said}");
+    assert_eq!(String::from_utf8(unused.stdout).unwrap(), told);
     let longer = REAL_SITE.replace("MaxTime=3", "MaxTime=30");
     std::fs::write(dir.path().join("site/slurm.conf"), longer).unwrap();
     let synthetic = ["--synthetic", "lublin", "--jobs", "100", "--config", "site", "--json"];

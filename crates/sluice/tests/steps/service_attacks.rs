@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How many of the requests to one replica may be WebSockets.
 const WEBSOCKETS_MAX: usize = 120;
 
+/// More than a replica may have requests.
+const SLOW_BODIES: usize = 300;
+
 /// Bytes of the body of a request where the server is told a lower bound than its own.
 const BODY_BYTES_MAX: usize = 100_000;
 
@@ -76,11 +79,12 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
     let via = "Via: 1.1 sluice, 1.1 sluice, 1.1 sluice, 1.1 sluice";
     assert_eq!(get(&cluster, PAGE, &[&token, via]).status, 508);
-    // Bodies that never come hold no place that others need.
-    let slow: Vec<TcpStream> = (0..50)
-        .map(|_| {
+    // Bodies that never come hold no place that others need: more of them, short and long, than one replica has places.
+    let slow: Vec<TcpStream> = (0..SLOW_BODIES)
+        .map(|number| {
+            let length = if number % 2 == 0 { 1000 } else { BODY_BYTES_MAX };
             let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
-            let head = format!("{begin}Content-Length: 1000\r\n\r\nx");
+            let head = format!("{begin}Content-Length: {length}\r\n\r\nx");
             stream.write_all(head.as_bytes()).expect("sent");
             stream
         })
@@ -153,12 +157,16 @@ fn up_body_that_does_not_come_is_given_up_in_time() {
     let cluster = Cluster::folder(TWO_NODES);
     cluster.start_with(&[("SLUICE_DOORS", "service_silence_ms=1000")]);
     let token = serve(&cluster, "");
-    let begun = |path: &str| {
-        format!("POST {PAGE}{path} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Length: 9\r\n\r\n1")
+    let begun = |path: &str, length: usize| {
+        format!(
+            "POST {PAGE}{path} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Length: {length}\r\n\r\n1"
+        )
     };
+    // A shorter one is waited for before its replica is asked.
+    const LONG: usize = 70_000;
     // One whose answer has begun may be silent for longer than the one below, which comes later.
     let mut answered = TcpStream::connect(address(&cluster)).expect("the server");
-    answered.write_all(begun("echo").as_bytes()).expect("sent");
+    answered.write_all(begun("echo", LONG).as_bytes()).expect("sent");
     let mut head = Vec::<u8>::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -167,13 +175,15 @@ fn up_body_that_does_not_come_is_given_up_in_time() {
     }
     let head = String::from_utf8_lossy(&head);
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    let said = exchange(&cluster, begun("never").as_bytes());
-    assert!(said.starts_with("HTTP/1.1 408"), "{said}");
-    assert!(said.trim_end().ends_with("nothing of the body came for 1 s"), "{said}");
-    answered.write_all(b"23456789").expect("sent");
-    let mut echoed = [0; 9];
+    for length in [9, LONG] {
+        let said = exchange(&cluster, begun("never", length).as_bytes());
+        assert!(said.starts_with("HTTP/1.1 408"), "{said}");
+        assert!(said.contains("too slowly: expected more of it within 1 s"), "{said}");
+    }
+    answered.write_all(&[b'2'; LONG - 1]).expect("sent");
+    let mut echoed = [0; LONG];
     answered.read_exact(&mut echoed).expect("the rest of the answer");
-    assert_eq!(&echoed, b"123456789");
+    assert!(echoed[0] == b'1' && echoed[1..].iter().all(|byte| *byte == b'2'));
 }
 
 /// A server whose answers do not end by themselves.

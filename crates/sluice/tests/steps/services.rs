@@ -116,9 +116,24 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
     assert!(!text.contains("authorization"), "the token is not the service's to see: {text}");
     assert!(text.contains(&format!("x-forwarded-prefix: {base}/")), "{text}");
     assert!(text.contains("x-forwarded-for: 127.0.0.1\n"), "{text}");
-    let forged = ["Connection: x-forwarded-for", "X-Forwarded-For: 192.0.2.1", &*token];
+    let forged = [
+        "Connection: x-forwarded-for, x-forwarded-proto",
+        "X-Forwarded-For: 192.0.2.1",
+        "X-Real-IP: 192.0.2.1",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Host: 192.0.2.1",
+        "Forwarded: for=192.0.2.1",
+        &*token,
+    ];
     let text = get(&cluster, &format!("{base}/"), &forged).text();
-    assert!(text.contains("x-forwarded-for: 192.0.2.1, 127.0.0.1\n"), "{text}");
+    for line in
+        ["x-forwarded-for: 127.0.0.1\n", "x-real-ip: 127.0.0.1\n", "x-forwarded-proto: http\n"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("192.0.2.1"), "{text}");
+    let tunnel = send(&cluster, "CONNECT", "192.0.2.1:80", &[&token], b"");
+    assert_eq!((tunnel.status, tunnel.text().lines().count()), (405, 1), "{}", tunnel.text());
     let policy = page.header("content-security-policy").unwrap_or_default();
     assert!(policy.starts_with("sandbox") && !policy.contains("same-origin"), "{}", page.head);
     let bare = get(&cluster, base, &[&token]);

@@ -20,15 +20,16 @@ pub struct BooksPart {
 
 /// How many parts there are.
 pub(super) fn parts(connection: &Connection) -> Result<u64, BooksError> {
-    let rows = |table: &str| {
-        let sql = format!("SELECT COUNT(*) FROM {table}");
-        connection.query_row(&sql, [], |row| row.get::<_, u64>(0)).map_err(BooksError::sql("read"))
-    };
     let mut parts = 0;
     for table in ["jobs", "deleted_runs", "activities"] {
-        parts += rows(table)?.div_ceil(PART_ROWS);
+        parts += rows(connection, table)?.div_ceil(PART_ROWS);
     }
     Ok(parts)
+}
+
+pub(super) fn rows(connection: &Connection, table: &str) -> Result<u64, BooksError> {
+    let sql = format!("SELECT COUNT(*) FROM {table}");
+    connection.query_row(&sql, [], |row| row.get(0)).map_err(BooksError::sql("read"))
 }
 
 /// Hands out every part, in the order in which its rows came.

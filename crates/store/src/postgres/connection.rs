@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::answer::Deadline;
 use super::commit_signal::CommitSignal;
 use super::error::DatabaseError;
-use super::session::Session;
+use super::session::{Session, StatementBounds};
 use super::socket::{aside, wait_patiently};
 use super::url::DatabaseUrl;
 
@@ -52,8 +52,21 @@ impl Database {
         url: DatabaseUrl,
         answer_timeout: Duration,
     ) -> io::Result<Arc<Self>> {
+        Self::with_bounds(url, answer_timeout, StatementBounds::LONG)
+    }
+
+    /// The same where nothing is done any more that was late: what is asked later does not look for it.
+    pub fn with_nothing_late(url: DatabaseUrl, answer_timeout: Duration) -> io::Result<Arc<Self>> {
+        Self::with_bounds(url, answer_timeout, StatementBounds::below(answer_timeout))
+    }
+
+    fn with_bounds(
+        url: DatabaseUrl,
+        answer_timeout: Duration,
+        bounds: StatementBounds,
+    ) -> io::Result<Arc<Self>> {
         let shown = url.shown().to_owned();
-        let link = Link { url, session: None };
+        let link = Link { url, bounds, session: None };
         let turns = Turns { link: Some(link), waiting: VecDeque::new(), next: 0 };
         Ok(Arc::new(Self {
             turns: Mutex::new(turns),
@@ -170,6 +183,7 @@ impl Drop for HeldLink<'_> {
 /// The session, while there is one, and what a new one is made from.
 struct Link {
     url: DatabaseUrl,
+    bounds: StatementBounds,
     session: Option<Session>,
 }
 
@@ -182,7 +196,7 @@ impl Link {
         self.drop_lost_session(false);
         let session = match self.session.take() {
             Some(session) => session,
-            None => aside(|| Session::connect(&self.url, deadline))?,
+            None => aside(|| Session::connect(&self.url, self.bounds, deadline))?,
         };
         let session = self.session.insert(session);
         session.set_deadline(deadline);

@@ -20,7 +20,8 @@ const EXTENT_BYTES: usize = 1 << 20;
 /// The most bytes that one question reads.
 const READ_BYTES: usize = 4 << 20;
 
-/// One extent behind all others. Changes nothing if the file has a later one or is gone, or another server leads.
+/// One extent behind all others. Changes nothing if the file has a later one or is gone, or another server leads. What a commit has noted
+/// as free does not count any more, as with every change of the file's row (`sluice.forget_free`).
 const WRITE_BEHIND: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoch = $1 FOR SHARE),
     put AS (
         INSERT INTO sluice.extent (file, begins, bytes)
@@ -31,7 +32,10 @@ const WRITE_BEHIND: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoc
         RETURNING 1),
     grown AS (
         UPDATE sluice.file SET len = $5::bigint
-        WHERE id = $2 AND len < $5 AND EXISTS (SELECT 1 FROM put))
+        WHERE id = $2 AND len < $5 AND EXISTS (SELECT 1 FROM put)),
+    taken_back AS (
+        UPDATE sluice.head SET free_file = 0
+        WHERE free_file = $2 AND EXISTS (SELECT 1 FROM put))
     SELECT count(*) FROM put";
 /// The length, and of the extents from the one that covers the start to the end what lies between the two; one row without bytes if
 /// there are none. An extent has the scripts of many jobs: who reads one does not fetch the others.

@@ -3,10 +3,12 @@
 //!
 //! An append moves the head and inserts the frame together, or changes nothing: the head must end where the writer thinks it
 //! does, have seen no higher term, and carry the epoch of the writer's lease. The bytes of scripts and environments that the commit
-//! needs go in the same statement. After any error it is not known whether the
+//! needs go in the same statement; where the next ones may lie is noted in the head too. After any error it is not known whether the
 //! commit is there; the journal then refuses all further work until it is opened again.
 
 use std::sync::Arc;
+
+use tokio_postgres::types::ToSql;
 
 use super::connection::{Database, Extent};
 use super::error::DatabaseError;
@@ -25,37 +27,48 @@ const APPEND: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
-/// The same with bytes of a file that go with the commit, as those of scripts do. Bytes of a file that is gone or not so long, or that
-/// would lie over others, are not written, and nothing else either: the last extent that begins before their end must end before they
-/// begin.
-macro_rules! append_with {
-    ($extents:literal) => {
+/// The same with bytes of a file that go with the commit, as those of scripts do, by how their place is known to be free and by the rows
+/// that they are. Bytes of a file that is gone or not so long, or that would lie over others, are not written, and nothing else either.
+macro_rules! append_with_bytes {
+    // By the note of a commit before, in the row that is changed anyway.
+    (place noted) => {
+        "free_begin = $8::bigint + octet_length($9::bytea)
+            WHERE free_file = $7::bigint AND free_begin <= $8::bigint
+                AND free_end >= $8::bigint + octet_length($9::bytea)"
+    };
+    // By a look: the last extent that begins before their end must end before they begin. It is noted if no extent lies behind them.
+    (place found) => {
+        "free_file = CASE WHEN EXISTS (SELECT 1 FROM sluice.extent
+                WHERE file = $7::bigint AND begins >= $8::bigint + octet_length($9::bytea))
+                THEN 0 ELSE $7::bigint END,
+            free_begin = $8::bigint + octet_length($9::bytea),
+            free_end = (SELECT len FROM sluice.file WHERE id = $7::bigint)
+            WHERE (SELECT len FROM sluice.file WHERE id = $7::bigint)
+                    >= $8::bigint + octet_length($9::bytea)
+                AND coalesce(
+                    (SELECT begins + octet_length(bytes) FROM sluice.extent
+                    WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)
+                    ORDER BY begins DESC LIMIT 1), 0) <= $8::bigint"
+    };
+    (rows one) => {
+        "SELECT $7::bigint, $8::bigint, $9::bytea FROM moved"
+    };
+    (rows several) => {
+        "SELECT $7::bigint, $8::bigint + part, substring($9::bytea FROM part + 1 FOR $10::int)
+            FROM moved, generate_series(0, octet_length($9::bytea) - 1, $10::int) AS part"
+    };
+    ($place:ident, $rows:ident) => {
         concat!(
-            "WITH moved AS (
-                UPDATE sluice.head SET seq = $1, chain = $2, term = $3
-                WHERE seq = $4 AND term <= $3 AND epoch = $5
-                    AND (SELECT len FROM sluice.file WHERE id = $7::bigint)
-                        >= $8::bigint + octet_length($9::bytea)
-                    AND coalesce(
-                        (SELECT begins + octet_length(bytes) FROM sluice.extent
-                        WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)
-                        ORDER BY begins DESC LIMIT 1), 0) <= $8::bigint
-                RETURNING 1),
+            "WITH moved AS (UPDATE sluice.head SET seq = $1, chain = $2, term = $3, ",
+            append_with_bytes!(place $place),
+            " AND seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1),
             put AS (INSERT INTO sluice.extent (file, begins, bytes) ",
-            $extents,
+            append_with_bytes!(rows $rows),
             ") INSERT INTO sluice.journal (last_seq, frame)
                 SELECT $1::bigint, $6::bytea FROM moved"
         )
     };
 }
-/// As one extent.
-const APPEND_WITH_EXTENT: &str =
-    append_with!("SELECT $7::bigint, $8::bigint, $9::bytea FROM moved");
-/// As extents of so many bytes each.
-const APPEND_WITH_EXTENTS: &str = append_with!(
-    "SELECT $7::bigint, $8::bigint + part, substring($9::bytea FROM part + 1 FOR $10::int)
-    FROM moved, generate_series(0, octet_length($9::bytea) - 1, $10::int) AS part"
-);
 /// The most bytes of an extent that goes with a commit: its row has a page of the table. Those of many jobs in one row would be moved out
 /// of it, in rows of two kilobytes with an entry each in an index.
 const EXTENT_ROW_BYTES: i32 = 8000;
@@ -102,10 +115,23 @@ fn begun_already(database: &Database) -> DatabaseError {
     DatabaseError::Unfit(format!("{shown}: a cluster has its history there already"))
 }
 
-/// The head would have moved: what [`APPEND_WITH_EXTENT`] asks of the extent does not hold.
+/// The head would have moved: what [`append_with_bytes`] asks of their place does not hold.
 fn extent_refused() -> DatabaseError {
     let message = "the bytes of a script that go with the commit have no place: their file is gone or too short, or others are there";
     DatabaseError::Refused { message: message.into(), is_full: false }
+}
+
+/// The statement that appends with bytes of a file: their place is noted in the head or has to be found, and they are one row or several.
+fn append_with_bytes(is_noted: bool, is_one_row: bool) -> &'static str {
+    if is_noted && is_one_row {
+        append_with_bytes!(noted, one)
+    } else if is_noted {
+        append_with_bytes!(noted, several)
+    } else if is_one_row {
+        append_with_bytes!(found, one)
+    } else {
+        append_with_bytes!(found, several)
+    }
 }
 
 /// The row of the head.
@@ -125,6 +151,8 @@ pub struct PostgresJournal {
     term: u64,
     high_water: HighWater,
     bytes: u64,
+    /// The file in which a commit has noted where the next one's bytes may lie.
+    noted_file: Option<i64>,
     is_poisoned: bool,
 }
 
@@ -145,7 +173,9 @@ impl PostgresJournal {
             tracing::error!("{loss}");
         }
         let Head { end, term, high_water, bytes, .. } = head;
-        let journal = Self { database, epoch, end, term, high_water, bytes, is_poisoned: false };
+        let (noted_file, is_poisoned) = (None, false);
+        let journal =
+            Self { database, epoch, end, term, high_water, bytes, noted_file, is_poisoned };
         Ok((journal, recovery))
     }
 
@@ -227,35 +257,39 @@ impl Journal for PostgresJournal {
         let (seq, chain, before) =
             (to_bigint(end.seq), end.chain.to_vec(), to_bigint(self.end.seq));
         let (epoch, stored_term) = (self.epoch, to_bigint(term));
+        let (noted_file, file) = (self.noted_file, extent.as_ref().map(|extent| extent.file));
         self.is_poisoned = true;
-        let appended = self.database.ask(move |session| match extent {
-            None => session.execute(APPEND, &[&seq, &chain, &stored_term, &before, &epoch, &frame]),
-            Some(Extent { file, begins, bytes }) if bytes.len() <= EXTENT_ROW_BYTES as usize => {
-                session.execute(
-                    APPEND_WITH_EXTENT,
-                    &[&seq, &chain, &stored_term, &before, &epoch, &frame, &file, &begins, &bytes],
-                )
-            }
-            Some(Extent { file, begins, bytes }) => session.execute(
-                APPEND_WITH_EXTENTS,
-                &[
-                    &seq,
-                    &chain,
-                    &stored_term,
-                    &before,
-                    &epoch,
-                    &frame,
-                    &file,
-                    &begins,
-                    &bytes,
-                    &EXTENT_ROW_BYTES,
-                ],
-            ),
+        let appended = self.database.ask(move |session| {
+            let Some(Extent { file, begins, bytes }) = &extent else {
+                let values: [&(dyn ToSql + Sync); 6] =
+                    [&seq, &chain, &stored_term, &before, &epoch, &frame];
+                return session.execute(APPEND, &values);
+            };
+            let values: [&(dyn ToSql + Sync); 10] = [
+                &seq,
+                &chain,
+                &stored_term,
+                &before,
+                &epoch,
+                &frame,
+                file,
+                begins,
+                bytes,
+                &EXTENT_ROW_BYTES,
+            ];
+            let is_one_row = bytes.len() <= EXTENT_ROW_BYTES as usize;
+            let values = if is_one_row { &values[..9] } else { &values[..] };
+            let mut append =
+                |is_noted| session.execute(append_with_bytes(is_noted, is_one_row), values);
+            // What was noted may have been taken back: then nothing was changed.
+            let appended = if noted_file == Some(*file) { append(true)? } else { 0 };
+            if appended == 0 { append(false) } else { Ok(appended) }
         })?;
         if appended != 1 {
             return Err(self.refusal(term));
         }
         self.is_poisoned = false;
+        self.noted_file = file.or(self.noted_file);
         (self.end, self.term) = (end, term);
         self.bytes += needed as u64;
         self.database.committed.set();

@@ -8,16 +8,25 @@ use std::time::Duration;
 use super::connection::Database;
 use super::error::DatabaseError;
 
-/// Takes the lease if nobody holds it. The head row gets the epoch in the same statement, so that what a server before has
-/// under way is either done before or refused. A lease of more than two lives was taken before the database's clock was set
+/// Whether the lease may be taken, and what time it is. A lease of more than two lives was taken before the database's clock was set
 /// back: nobody would lead until the clock has come there again.
+const LOOK: &str = "SELECT valid_until <= clock_timestamp()
+        OR valid_until > clock_timestamp() + 2 * $1::float8 * interval '1 second',
+        extract(epoch FROM clock_timestamp())::float8, holder, epoch, valid_until > clock_timestamp()
+    FROM sluice.lease";
+/// Takes the lease if nobody holds it, by a time: one that was on its way for so long that nobody waits for its answer would take it
+/// for nobody, from whoever leads. The head row gets the epoch in the same statement, so that what a server before has
+/// under way is either done before or refused; where that one noted the next bytes is not trusted.
 const TAKE: &str = "WITH taken AS (
         UPDATE sluice.lease SET epoch = epoch + 1, holder = $1,
             valid_until = clock_timestamp() + $2::float8 * interval '1 second'
-        WHERE valid_until <= clock_timestamp()
-            OR valid_until > clock_timestamp() + 2 * $2::float8 * interval '1 second'
+        WHERE (valid_until <= clock_timestamp()
+            OR valid_until > clock_timestamp() + 2 * $2::float8 * interval '1 second')
+            AND clock_timestamp() < to_timestamp($3::float8)
         RETURNING epoch)
-    UPDATE sluice.head SET epoch = taken.epoch FROM taken RETURNING taken.epoch";
+    UPDATE sluice.head SET epoch = taken.epoch, free_file = 0 FROM taken RETURNING taken.epoch";
+/// How long after the look a take may begin: less than the part of the time for its answer that a statement leaves to the way.
+const TAKE_BEGINS_WITHIN: Duration = Duration::from_secs(1);
 const RENEW: &str = "UPDATE sluice.lease
     SET valid_until = clock_timestamp() + $2::float8 * interval '1 second' WHERE epoch = $1";
 const RELEASE: &str = "UPDATE sluice.lease SET valid_until = '-infinity' WHERE epoch = $1
@@ -55,7 +64,15 @@ impl Lease {
         life: Duration,
     ) -> Result<Taken, DatabaseError> {
         let (holder, seconds) = (holder.to_owned(), life.as_secs_f64());
-        let taken = database.ask(move |session| session.query(TAKE, &[&holder, &seconds]))?;
+        let looked = database.ask(|session| session.query(LOOK, &[&seconds]))?;
+        let row = looked.first().ok_or_else(|| no_row(database))?;
+        if !row.get::<_, bool>(0) {
+            let (holder, epoch, is_valid) = (row.get(2), row.get(3), row.get(4));
+            return Ok(Taken::Waiting(Leader { holder, epoch, is_valid }));
+        }
+        let begins_until = row.get::<_, f64>(1) + TAKE_BEGINS_WITHIN.as_secs_f64();
+        let taken = database
+            .ask(move |session| session.query(TAKE, &[&holder, &seconds, &begins_until]))?;
         if let Some(row) = taken.first() {
             return Ok(Taken::Leading(Self {
                 database: database.clone(),
@@ -102,9 +119,28 @@ impl Lease {
 impl Leader {
     pub fn read(database: &Database) -> Result<Self, DatabaseError> {
         let rows = database.ask(|session| session.query(LEADER, &[]))?;
-        let row = rows.first().ok_or_else(|| {
-            DatabaseError::Unfit(format!("{}: the row of the lease is missing", database.shown()))
-        })?;
+        let row = rows.first().ok_or_else(|| no_row(database))?;
         Ok(Self { holder: row.get(0), epoch: row.get(1), is_valid: row.get(2) })
+    }
+
+    /// Whether it leads after whoever had the lease of this epoch.
+    pub fn succeeds(&self, epoch: i64) -> bool {
+        self.is_valid && self.epoch > epoch
+    }
+}
+
+fn no_row(database: &Database) -> DatabaseError {
+    DatabaseError::Unfit(format!("{}: the row of the lease is missing", database.shown()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_that_could_not_be_given_up_is_no_successors() {
+        let leader = |epoch, is_valid| Leader { holder: "h".into(), epoch, is_valid };
+        assert!(!leader(7, true).succeeds(7), "its own, until that lapses");
+        assert!(!leader(8, false).succeeds(7) && leader(8, true).succeeds(7));
     }
 }

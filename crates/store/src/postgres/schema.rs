@@ -5,13 +5,14 @@ use super::error::DatabaseError;
 use super::session::{Session, Transaction};
 
 /// Each brings the schema from the version before to the next. A step that was released is never changed.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migration_1.sql"),
     include_str!("migration_2.sql"),
     include_str!("migration_3.sql"),
     include_str!("migration_4.sql"),
     include_str!("migration_5.sql"),
     include_str!("migration_6.sql"),
+    include_str!("migration_7.sql"),
 ];
 
 /// The oldest PostgreSQL that is taken.

@@ -17,12 +17,34 @@ use super::url::DatabaseUrl;
 /// the database's own disk keeps that; one whose commits wait for nothing does not. No statement here is long enough to be compiled: where
 /// PostgreSQL takes one for that, as the sum over a long journal at a takeover, compiling takes longer.
 const SESSION_SETUP: &str = "SET search_path = pg_catalog; SET jit = off; \
-    SET statement_timeout = '15s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '2s'; \
     SELECT set_config('idle_session_timeout', '0', false) \
     WHERE current_setting('idle_session_timeout', true) IS NOT NULL; \
     SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') IN ('off', 'local')";
+
+/// How long the database works on a statement of a session before it ends it, and how long it waits for one lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StatementBounds {
+    pub statement: Duration,
+    pub lock: Duration,
+}
+
+impl StatementBounds {
+    /// Where a statement is looked for once more that was late.
+    pub const LONG: Self =
+        Self { statement: Duration::from_secs(15), lock: Duration::from_secs(10) };
+
+    /// A statement is over before its answer is given up, with a quarter of that time for the way there and back.
+    pub fn below(answer_timeout: Duration) -> Self {
+        Self { statement: answer_timeout * 3 / 4, lock: answer_timeout / 2 }
+    }
+
+    fn sql(self) -> String {
+        let (statement, lock) = (self.statement.as_millis(), self.lock.as_millis());
+        format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}")
+    }
+}
 
 /// The channel on which commits and changes of the lease are told.
 const LISTEN: &str = "LISTEN sluice";
@@ -41,11 +63,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub fn connect(url: &DatabaseUrl, deadline: Deadline) -> Result<Self, DatabaseError> {
+    pub fn connect(
+        url: &DatabaseUrl,
+        bounds: StatementBounds,
+        deadline: Deadline,
+    ) -> Result<Self, DatabaseError> {
         let Connected { client, incoming, socket } = connect(url, deadline)?;
         let prepared = HashMap::new();
         let mut session = Self { socket, client, incoming, prepared, listens: false, deadline };
-        session.batch_execute(SESSION_SETUP)?;
+        session.batch_execute(&format!("{SESSION_SETUP}; {}", bounds.sql()))?;
         Ok(session)
     }
 

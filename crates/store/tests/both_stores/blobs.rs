@@ -169,6 +169,60 @@ fn up_long_texts_of_a_commit_stay_in_the_pages_of_their_table() {
 }
 
 #[test]
+fn up_place_noted_by_a_commit_is_free_no_more_once_its_file_changes() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let lease = lead(&database, "one");
+    let open = |epoch| {
+        let journal = PostgresJournal::open(database.clone(), epoch, Position::START, |_| Ok(()));
+        journal.expect("a journal").0
+    };
+    let holds = |what: &str| {
+        server.execute("sluice", &format!("DO $$ BEGIN ASSERT ({what} FROM sluice.head); END $$"));
+    };
+    let folder = PostgresFolder::new(database.clone(), "blobs", lease.epoch());
+    let file = folder.create("pack").expect("a file");
+    file.preallocate(64).expect("set aside");
+    let put = |journal: &mut PostgresJournal, begins| {
+        assert!(file.write_with_journal(begins, b"text").expect("left to the journal"));
+        journal.append(1, journal.last_seq(), &[b"a"])
+    };
+    let mut journal = open(lease.epoch());
+    for begins in [0, 4, 10] {
+        put(&mut journal, begins).expect("kept");
+        holds(&format!("SELECT free_begin = {} AND free_end = 64", begins + 4));
+    }
+    // Behind the note: its place is found anew.
+    file.write_at(14, b"other").expect("written");
+    holds("SELECT free_file = 0");
+    put(&mut journal, 19).expect("kept");
+    holds("SELECT free_file > 0");
+    // Over what was noted.
+    put(&mut journal, 20).expect_err("its place is taken");
+    let mut journal = open(lease.epoch());
+    put(&mut journal, 23).expect("kept");
+    file.truncate(40).expect("cut");
+    file.write_with_journal(50, b"text").expect("written by itself: it lies beyond the end");
+    put(&mut journal, 27).expect("kept");
+    // One that lies before another extent has no free place behind it.
+    put(&mut journal, 31).expect("kept");
+    holds("SELECT free_file = 0");
+
+    folder.remove("pack").expect("removed");
+    put(&mut journal, 35).expect_err("its file is gone");
+    let file = folder.create("next").expect("a file");
+    file.preallocate(64).expect("set aside");
+    let mut journal = open(lease.epoch());
+    assert!(file.write_with_journal(0, b"text").expect("left to the journal"));
+    journal.append(1, journal.last_seq(), &[b"a"]).expect("kept");
+    holds("SELECT free_file > 0");
+    lease.release().expect("given up");
+    lead(&database, "two");
+    holds("SELECT free_file = 0");
+}
+
+#[test]
 fn up_standby_reads_of_a_pack_what_is_written_and_not_what_is_set_aside() {
     let place = Place::postgres();
     let folder = place.folder("blobs");

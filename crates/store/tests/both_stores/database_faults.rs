@@ -4,7 +4,7 @@ use crate::database::TestDatabase;
 use crate::{CLUSTER, connect, fill, lead};
 use std::time::Duration;
 use store::postgres::{
-    Database, DatabaseError, DatabaseUrl, Leader, PostgresFolder, PostgresJournal, prepare,
+    Database, DatabaseError, DatabaseUrl, Leader, Lease, PostgresFolder, PostgresJournal, prepare,
 };
 use store::{Disk, Journal, JournalError, Position};
 
@@ -125,6 +125,28 @@ fn up_transaction_that_is_late_is_rolled_back() {
     let seen = PostgresFolder::new(database, "blobs", epoch).list("").expect("read");
     let names: Vec<_> = seen.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["after", "before"], "and what follows is committed");
+}
+
+#[test]
+fn up_lease_is_not_taken_by_a_server_that_waits_for_it_no_more() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let lease = lead(&database, "leader");
+    server.execute("sluice", "UPDATE sluice.lease SET valid_until = '-infinity'");
+    let url = DatabaseUrl::parse(&server.url(), None).expect("an address");
+    let hasty = Database::with_nothing_late(url, Duration::from_secs(4)).expect("a driver");
+    once_not_late(|| Leader::read(&hasty));
+    // As by a commit of the leader that hangs.
+    let mut other = server.take_sessions("sluice", 1).remove(0);
+    let mut commit = other.transaction().expect("a transaction");
+    commit.execute("SELECT 1 FROM sluice.head FOR UPDATE", &[]).expect("held");
+    let taken = Lease::take(&hasty, "waits", Duration::from_secs(2));
+    taken.err().expect("it is given up");
+    commit.rollback().expect("let go");
+    let leader = once_not_late(|| Leader::read(&hasty));
+    assert_eq!((leader.epoch, leader.holder.as_str()), (lease.epoch(), "leader"));
+    lease.renew().expect("it leads on");
 }
 
 #[test]

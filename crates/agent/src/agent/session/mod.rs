@@ -187,6 +187,7 @@ impl Session {
             let has_capacity = !agent.reports.is_full();
             tokio::select! {
                 frames = self.link.receive() => {
+                    // Also where a long frame is under way on a slow line.
                     self.silence.heard();
                     self.on_frames(agent, frames?)?;
                 }

@@ -106,11 +106,32 @@ fn meant(
         return Err(Refused::because(why));
     }
     let name = configuration["name"].as_str().unwrap_or_default();
-    named(shared, project, name).ok_or_else(|| {
+    let found = named(shared, project, name).ok_or_else(|| {
         Refused::because(format!(
             "gateway {name:?} does not run: `sluice gateway --name NAME --server URL --token-file FILE` starts one"
         ))
-    })
+    })?;
+    check_domain(name, configuration["domain"].as_str(), found["wildcard_domain"].as_str())?;
+    Ok(found)
+}
+
+/// Refuses a configuration that wants another domain than the site's, by which all gateways find services.
+fn check_domain(name: &str, wanted: Option<&str>, own: Option<&str>) -> Result<(), Refused> {
+    let wanted = wanted.map(|wanted| wanted.trim_start_matches("*.").to_ascii_lowercase());
+    // The site's says a port where that is another than HTTPS has.
+    let host = |domain: &str| domain.rsplit_once(':').map_or(domain, |(host, _)| host).to_owned();
+    match (wanted, own) {
+        (Some(wanted), Some(own)) if wanted != own && wanted != host(own) => {
+            Err(Refused::because(format!(
+                "`domain` {wanted:?}: gateway {name} answers below {own}, the `domain` of [proxy] in sluice.toml: \
+                 expected that, or none"
+            )))
+        }
+        (Some(wanted), None) => Err(Refused::because(format!(
+            "`domain` {wanted:?}: the site has none: `domain` of [proxy] in sluice.toml says it for all gateways"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// `gateways/get_plan`: the configuration is at `spec`.
@@ -231,6 +252,11 @@ mod tests {
         };
         assert_eq!(meant(json!({})).ok().map(|found| found["name"].clone()), Some("edge".into()));
         assert!(meant(json!({"default": true})).is_ok());
+        for domain in ["apps.example", "*.Apps.example"] {
+            assert!(meant(json!({"domain": domain})).is_ok(), "{domain}");
+        }
+        assert!(check_domain("edge", Some("apps.example"), Some("apps.example:6823")).is_ok());
+        assert!(check_domain("edge", Some("apps.example"), None).is_err());
         let mut config = (*server.shared.read().config).clone();
         config.proxy.default_gateway = Some("edge1".into());
         server.run(Command::Configure(Box::new(config))).await.expect("configured");
@@ -241,6 +267,7 @@ mod tests {
             json!({"certificate": {"type": "acm", "arn": "a"}}),
             json!({"certificate": {"type": "gcp-cm", "name": "a"}}),
             json!({"region": null}),
+            json!({"domain": "other.example"}),
         ] {
             assert!(meant(changes.clone()).is_err(), "{changes}");
         }

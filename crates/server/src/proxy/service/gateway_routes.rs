@@ -39,7 +39,8 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService, now: Instant)
         }
         let server = server.filter(|_| is_loopback(&found.host));
         let sockets = server.map(|server| server.sockets).unwrap_or_default();
-        Some(ReplicaRoute { sockets, ..found })
+        let uid = (!sockets.is_empty()).then_some(live.owner.uid);
+        Some(ReplicaRoute { sockets, uid, ..found })
     };
     ServiceRoute {
         project: live.name.project.clone(),
@@ -119,6 +120,7 @@ pub fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<Re
         host,
         port,
         sockets: Vec::new(),
+        uid: None,
     })
 }
 
@@ -218,7 +220,7 @@ mod tests {
         let replica = Replica::new(attempt, None, &Service::at(80));
         let told = |server: Option<&OwnServer>, host: &str| {
             let (host, sockets) = (host.to_owned(), Vec::new());
-            let route = ReplicaRoute { attempt, host, port: 80, sockets };
+            let route = ReplicaRoute { attempt, host, port: 80, sockets, uid: None };
             leads_to_own_server(&state, &replica, &route, server)
         };
         assert!(!told(None, "10.0.0.7"), "no agent has found its server");

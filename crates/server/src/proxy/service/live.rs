@@ -1,11 +1,13 @@
 //! A service that is active: its replicas, which of them gets the next request, and its groups.
 
 use super::balance::least_busy;
-use super::replica::{OUTSTANDING_MAX, Replica, WEBSOCKETS_MAX};
+use super::path_rule::PathRule;
+use super::replica::{OUTSTANDING_MAX, Replica};
 use super::request_rate::RequestRates;
 use super::scale_state::ScaleState;
 use super::waiting_line::WaitingLine;
-use crate::proxy::pool::Outstanding;
+use crate::proxy::outstanding::Outstanding;
+use crate::proxy::place_use::PlaceUse;
 use crate::shared::service_counts::{ServiceCount, ServiceName};
 use cluster::Job;
 use model::array::IndexSet;
@@ -40,6 +42,8 @@ pub struct LiveService {
     pub created: Timestamp,
     /// The owner of the jobs; requests reach replicas through steps of this user.
     pub owner: Principal,
+    /// By which the path of a request is written first: that of the newest deployment.
+    pub path: PathRule,
     /// The replicas that run, of all deployments.
     pub replicas: Vec<Arc<Replica>>,
     pub counts: Arc<ServiceCount>,
@@ -142,10 +146,10 @@ impl LiveService {
     pub fn enter(
         &self,
         tried: &[AttemptId],
-        upgrades: bool,
+        place_use: PlaceUse,
     ) -> Option<(Arc<Replica>, Outstanding)> {
         loop {
-            let replica = self.choose(tried, upgrades)?;
+            let replica = self.choose(tried, place_use)?;
             let outstanding = replica.enter().told_to(self.line.ended());
             // Another may have had the last place meanwhile.
             if replica.outstanding() <= OUTSTANDING_MAX {
@@ -154,14 +158,20 @@ impl LiveService {
         }
     }
 
-    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
-    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
+    /// Whether all replicas have the part of requests that this use may have, of which one has: it waits for no room among all.
+    pub fn is_part_taken(&self, place_use: PlaceUse) -> bool {
+        let mut serving = self.replicas.iter().filter(|replica| self.is_serving(replica));
+        place_use != PlaceUse::Whole && serving.all(|replica| replica.is_full(place_use))
+    }
+
+    /// The replica that gets the next request; none of those that were tried, and none that has its part of those for this use.
+    pub fn choose(&self, tried: &[AttemptId], place_use: PlaceUse) -> Option<Arc<Replica>> {
         // One whose server is not known to be up is for when there is no other.
         let is_one_up = self.replicas.iter().any(|one| self.is_serving(one) && one.is_reached());
         let outstanding = |at: usize| {
             let replica = &self.replicas[at];
             let is_unknown = is_one_up && !replica.is_reached();
-            let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
+            let is_full = place_use != PlaceUse::Whole && replica.is_full(place_use);
             let is_left_out = is_unknown || is_full || tried.contains(&replica.attempt);
             (!is_left_out && self.is_serving(replica)).then(|| replica.outstanding())
         };
@@ -290,6 +300,7 @@ impl LiveService {
             waiting: Vec::new(),
             groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
             auth: service.auth,
+            path: PathRule::of(&service),
             service,
             created: Timestamp::from_secs(1),
             owner: crate::testing::user(),

@@ -7,13 +7,14 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `path_rule`: which path a replica sees; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
-//!   `readiness`: which replicas are ready; `port_check`: whether their own servers listen at their ports; `port_watch`: asks that.
+//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `forwarded`: what a replica is told of that; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `path_rule`: which path a replica sees; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
+//!   `readiness`: which replicas are ready; `port_check`: whether their own servers listen at their ports; `port_watch`: asks that; `reach_state`: whether one is up.
 
 pub mod answer;
 mod arrivals;
 mod autoscale;
 pub mod balance;
+pub mod forwarded;
 mod gateway_routes;
 mod live;
 pub mod models;
@@ -22,6 +23,7 @@ mod path_rule;
 mod port_check;
 mod port_watch;
 mod probe;
+mod reach_state;
 mod readiness;
 mod replica;
 pub mod request_head;
@@ -37,6 +39,7 @@ mod waiting_line;
 use super::access_log::{Asked, Entry};
 use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
 use super::headers;
+use super::place_use::PlaceUse;
 use super::pool::{SendFailure, in_time, read_short};
 use crate::http::authenticate::{self, Caller, CheckedToken};
 use crate::http::peer::{ClientAddress, HeldSlot, Peer};
@@ -49,16 +52,18 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use cluster::rights::Rights;
+use forwarded::ForwardedFrom;
 use hyper::body::Body as _;
 use live::{LiveService, key};
 use model::id::AttemptId;
 use replica::Replica;
 use request_head::{
-    ServiceHost, ServicePath, TRIES_MAX, VIA, bad_body, bounded_body, check_head, check_rate,
-    is_safe, note_client, refused, retry_later, stalled, too_long,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, bad_body, body_for_replica, check_head, check_rate,
+    is_safe, refused, retry_later, stalled, too_long,
 };
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -134,7 +139,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
                 probe::start(shared, services, live, replica);
             }
             port_watch::check(shared, replica, now);
-            if replica.is_open() && !replica.is_reached() {
+            if replica.is_open() && replica.is_to_be_reached() {
                 let (forwarders, owner) = (services.forwarders.clone(), live.owner.clone());
                 tokio::spawn(replica.clone().reach(shared.clone(), forwarders, owner));
             }
@@ -342,22 +347,23 @@ impl Passed<'_> {
         self.live.scale.arrivals.note(Instant::now());
         let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
-        let is_whole = path_rule::is_whole(self.live.service.strip_prefix, self.prefix);
+        let is_whole = self.live.path.is_whole(self.prefix);
         let rest = (!is_whole).then_some(self.rest);
         let uri = inner_uri(request.uri(), rest)
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
-        let client = ClientAddress::of(request.extensions());
-        let (mut parts, body) = request.into_parts();
-        parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
-        note_client(&mut parts.headers, client);
+        let from = ForwardedFrom::of(&request);
+        let (parts, body) = request.into_parts();
         let upgrades = headers::is_websocket(&parts.headers);
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
-        let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
+        let mut head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
+        head.append(header::VIA, HeaderValue::from_static(VIA));
+        from.note(&mut head);
         let again = is_repeatable.then(|| head.clone());
-        let (body, answer_begun) = bounded_body(body, &services.limits);
+        let (body, upload) = body_for_replica(body, &services.limits).await?;
+        let place_use = PlaceUse::of(upgrades, upload.is_under_way());
         let mut outgoing = head.into_request(body);
-        // The deployment by whose rule the path is written.
-        let mut written = self.live.service.deployment;
+        // The rule by which the path is written.
+        let mut written = Cow::Borrowed(&self.live.path);
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         // What the replica did that was tried last, where it had the request.
@@ -368,32 +374,32 @@ impl Passed<'_> {
         let place_until = wait.until.max(Instant::now() + PLACE_TIMEOUT);
         let mut front: Option<Front> = None;
         let (answer, is_whole, outstanding, websocket) = loop {
-            // A WebSocket, and a request that was at a replica already, do not wait for room; one whose connection was closed goes again
-            // before those that came later.
-            let may_wait = tried.is_empty() && !upgrades;
+            // A WebSocket, a long body where others have their part, and a request that was at a replica already do not wait for room; one
+            // whose connection was closed goes again before those that came later.
+            let may_wait = tried.is_empty() && !upgrades && !live.is_part_taken(place_use);
             let is_behind_others = may_wait && !was_lost && front.is_none() && live.line.is_any();
             let may_enter = tried.len() < TRIES_MAX && !is_behind_others;
-            let entered = may_enter.then(|| live.enter(&tried, upgrades)).flatten();
+            let entered = may_enter.then(|| live.enter(&tried, place_use)).flatten();
             let Some((replica, outstanding)) = entered else {
                 if may_wait && live.ready() > 0 && Instant::now() < place_until {
                     match &front {
                         Some(front) => front.one_ended().await,
                         None => front = live.line.join(place_until).await,
                     }
-                    live = services.again(shared, &live);
+                    live = self.admitted(services.again(shared, &live))?;
                     continue;
                 }
                 front = None;
                 // What may have ended a replica is not sent to one after the other until the time is over.
                 if !was_lost && wait.goes_on().await {
-                    live = services.again(shared, &live);
+                    live = self.admitted(services.again(shared, &live))?;
                     tried.clear();
                     continue;
                 }
                 // One may run since the table was made.
                 if live.replicas.is_empty() && !std::mem::replace(&mut is_current, true) {
                     let table = services.current(shared).await;
-                    live = table.get(&live.key).unwrap_or(&live).clone();
+                    live = self.admitted(table.get(&live.key).unwrap_or(&live).clone())?;
                     continue;
                 }
                 return Err(match failure {
@@ -404,9 +410,12 @@ impl Passed<'_> {
             // The next one may go.
             front = None;
             let websocket = upgrades.then(|| replica.enter_websocket());
-            if replica.deployment != written {
+            if upload.is_under_way() {
+                upload.hold(replica.enter_upload());
+            }
+            if replica.path != *written {
                 *outgoing.uri_mut() = self.place(&replica, outgoing.uri())?;
-                written = replica.deployment;
+                written = Cow::Owned(replica.path.clone());
             }
             let owner = &live.owner;
             let forwarders = &services.forwarders;
@@ -417,7 +426,7 @@ impl Passed<'_> {
             let exchange = pin!(replica.while_there(exchange));
             outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => {
-                    answer_begun.note();
+                    upload.note_answer();
                     break (answer, replica.path.is_whole(self.prefix), outstanding, websocket);
                 }
                 Err(SendFailure::NotSent(unsent)) => {
@@ -430,7 +439,7 @@ impl Passed<'_> {
                         return Err(self.failed(failure.unwrap_or_default()));
                     };
                     // Its server may have closed a connection that was kept: a new one may do.
-                    written = self.live.service.deployment;
+                    written = Cow::Borrowed(&self.live.path);
                     if !std::mem::replace(&mut was_lost, true) {
                         outgoing = head.with(Body::empty());
                         continue;
@@ -451,7 +460,18 @@ impl Passed<'_> {
         to.pass(answer, entry).ok_or_else(|| self.failed("changed the protocol unasked"))
     }
 
-    /// The path that a replica sees which is of another deployment than that by which the path was written.
+    /// The service as it is by now, if what let the request in lets it in there too: meanwhile an update may have asked for tokens, and another
+    /// user's service have the name, who is not to have what came for the one before.
+    fn admitted(&self, now: Arc<LiveService>) -> Result<Arc<LiveService>, Box<Response>> {
+        let is_let_in = self.by_token || !now.auth;
+        if is_let_in && now.owner.uid == self.live.owner.uid {
+            return Ok(now);
+        }
+        let why = format!("service {} has changed while the request waited", self.live.name.run);
+        Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, &why))
+    }
+
+    /// The path that a replica sees which has another rule than that by which the path was written.
     fn place(&self, replica: &Replica, written: &Uri) -> Result<Uri, Box<Response>> {
         let own = if self.of_model {
             // One that serves no model has no path for it.
@@ -480,5 +500,40 @@ impl Passed<'_> {
             format!("no replica of service {run} takes connections at its port {port}")
         };
         retry_later(StatusCode::SERVICE_UNAVAILABLE, &why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::user;
+    use model::principal::Principal;
+    use model::service::Service;
+
+    #[test]
+    fn request_that_waited_is_let_in_by_what_let_it_in_at_first() {
+        let live = |auth: bool, uid: u32| {
+            let service = Service { auth, ..Service::at(80) };
+            let live = LiveService::of_test(service, Vec::new(), 0);
+            Arc::new(LiveService { owner: Principal { uid, ..user() }, ..live })
+        };
+        for (by_token, before, now, expected) in [
+            (false, live(false, 7), live(false, 7), true),
+            (false, live(false, 7), live(true, 7), false),
+            (true, live(true, 7), live(true, 7), true),
+            (true, live(true, 7), live(false, 7), true),
+            (true, live(true, 7), live(true, 8), false),
+            (false, live(false, 7), live(false, 8), false),
+        ] {
+            let passed = Passed { live: before, prefix: "/", rest: "", of_model: false, by_token };
+            match passed.admitted(now) {
+                Ok(_) => assert!(expected),
+                Err(refusal) => {
+                    assert!(!expected);
+                    assert_eq!(refusal.status(), StatusCode::SERVICE_UNAVAILABLE);
+                    assert!(refusal.headers().contains_key(header::RETRY_AFTER));
+                }
+            }
+        }
     }
 }

@@ -15,23 +15,23 @@ pub struct PathRule {
     model_prefix: Option<String>,
 }
 
-/// Whether a replica sees the whole path of a request whose service is found at a prefix.
-pub fn is_whole(strip_prefix: bool, prefix: &str) -> bool {
-    !strip_prefix || prefix == WHOLE_HOST
-}
-
 impl PathRule {
     pub fn of(service: &Service) -> Self {
         let model_prefix = service.model.as_ref().map(|model| model.prefix.clone());
         Self { strip_prefix: service.strip_prefix, model_prefix }
     }
 
+    /// Whether a replica sees the whole path of a request whose service is found at a prefix.
     pub fn is_whole(&self, prefix: &str) -> bool {
-        is_whole(self.strip_prefix, prefix)
+        !self.strip_prefix || prefix == WHOLE_HOST
     }
 
     /// The path and query of a request for the service, which another rule has written. `rest`: what is behind the prefix.
     pub fn rewrite(&self, written: &Uri, prefix: &str, rest: &str) -> Option<Uri> {
+        if prefix == WHOLE_HOST {
+            // Every rule leaves it as it came, which `rest` does not say (`//a`, `*`).
+            return Some(written.clone());
+        }
         let before = if self.is_whole(prefix) { prefix } else { "/" };
         let query = written.query().map(|query| format!("?{query}")).unwrap_or_default();
         Uri::try_from(format!("{before}{rest}{query}")).ok()
@@ -59,6 +59,8 @@ mod tests {
             (true, prefix, "/proxy/services/main/web/a%2Fb?q=1", "/a%2Fb?q=1"),
             (false, prefix, "/a%2Fb?q=1", "/proxy/services/main/web/a%2Fb?q=1"),
             (true, WHOLE_HOST, "/a%2Fb", "/a%2Fb"),
+            (true, WHOLE_HOST, "//a%2Fb?q=1", "//a%2Fb?q=1"),
+            (false, WHOLE_HOST, "*", "*"),
         ] {
             let written: Uri = written.parse().expect("a path");
             let found = rule(strip_prefix).rewrite(&written, prefix, "a%2Fb").expect("a path");

@@ -20,7 +20,7 @@ pub fn check(shared: &Arc<Shared>, replica: &Arc<Replica>, now: Instant) {
         let found = asked.await;
         replica.port_check.end(found.as_ref(), Instant::now());
         if found.is_some_and(|found| !found.listens) {
-            replica.note_unreached();
+            replica.note_unreached(now);
         }
     });
 }

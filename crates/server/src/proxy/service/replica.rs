@@ -3,12 +3,15 @@
 use super::near_replica::{self, NearConnection, NearTarget};
 use super::path_rule::PathRule;
 use super::port_check::PortCheck;
+use super::reach_state::ReachState;
 use super::readiness::Readiness;
 use crate::http::rare_event::RareEvent;
 use crate::proxy::forwarders::Forwarders;
 use crate::proxy::kept_connections;
 use crate::proxy::open_connection::OpenConnection;
-use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
+use crate::proxy::outstanding::Outstanding;
+use crate::proxy::place_use::PlaceUse;
+use crate::proxy::pool::{AnswerBody, ConnectionPool, SendFailure};
 use crate::shared::Shared;
 use crate::ssh::FORWARDED_OF_USER_MAX;
 use axum::body::Body;
@@ -30,8 +33,6 @@ use wire::forward::{OwnServer, SERVER_SOCKETS_MAX};
 
 /// Requests at once to one replica, and connections that are kept to it. The step in the replica takes somewhat more.
 pub const OUTSTANDING_MAX: usize = 240;
-/// How many of them may be WebSockets: those that are idle leave room for requests.
-pub const WEBSOCKETS_MAX: usize = 120;
 /// How long a replica may take to take a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -47,9 +48,7 @@ pub struct Replica {
     is_joined: AtomicBool,
     /// A router that is being told its workers.
     is_told: AtomicBool,
-    /// A connection to its port was made by a step, which knows what is its job's: its server is up. The agent may say later that nobody
-    /// listens there any more.
-    is_reached: AtomicBool,
+    reach: ReachState,
     is_reaching: AtomicBool,
     /// Its server, as a step found it on a network that its job shares with others: the word of its owner.
     server: Mutex<Option<OwnServer>>,
@@ -88,7 +87,7 @@ impl Replica {
             role: service.role(),
             is_joined: AtomicBool::default(),
             is_told: AtomicBool::default(),
-            is_reached: AtomicBool::default(),
+            reach: ReachState::default(),
             is_reaching: AtomicBool::default(),
             server: Mutex::default(),
             port_check: PortCheck::default(),
@@ -132,12 +131,22 @@ impl Replica {
     }
 
     pub fn is_reached(&self) -> bool {
-        self.is_reached.load(Relaxed)
+        self.reach.is_reached()
     }
 
-    /// Nobody listens at its port any more: its server has ended, and is looked for again.
-    pub fn note_unreached(&self) {
-        self.is_reached.store(false, Relaxed);
+    /// Nobody listens at its port any more, by an answer that was asked for at this time.
+    pub fn note_unreached(&self, asked: Instant) {
+        self.reach.note_unreached(asked);
+    }
+
+    /// Whether a connection to it was made at a time or later; where none was, `reach` is to make one.
+    pub fn is_reached_since(&self, time: Instant) -> bool {
+        self.reach.is_reached_since(time)
+    }
+
+    /// Whether `reach` is to be called.
+    pub fn is_to_be_reached(&self) -> bool {
+        self.reach.is_asked_for()
     }
 
     /// The inodes of its server's sockets.
@@ -146,7 +155,7 @@ impl Replica {
         server.as_ref().map(|server| server.sockets.clone()).unwrap_or_default()
     }
 
-    /// Connects to it, unless somebody does: then it is known that its server is up. The connection is closed at once, because a
+    /// Connects to it, unless somebody does: then it is known whether its server is up. The connection is closed at once, because a
     /// server that answers one connection at a time would wait for its request.
     pub async fn reach(
         self: Arc<Self>,
@@ -154,16 +163,19 @@ impl Replica {
         forwarders: Arc<Forwarders>,
         owner: Principal,
     ) {
-        if self.is_reached() || self.is_reaching.swap(true, Relaxed) {
+        if !self.is_to_be_reached() || self.is_reaching.swap(true, Relaxed) {
             return;
         }
-        drop(self.connect(&shared, &forwarders, &owner).await);
+        let asked = Instant::now();
+        if self.connect(&shared, &forwarders, &owner).await.is_none() {
+            self.note_unreached(asked);
+        }
         self.is_reaching.store(false, Relaxed);
     }
 
     #[cfg(test)]
-    pub fn set_reached(&self) {
-        self.is_reached.store(true, Relaxed);
+    pub fn set_reached(&self, at: Instant) {
+        self.reach.note_reached(at);
     }
 
     /// Whether it is ready, and is not to be given up.
@@ -198,12 +210,25 @@ impl Replica {
         self.pool.enter()
     }
 
+    /// Whether as many of its places are held for this use as may be.
+    pub fn is_full(&self, place_use: PlaceUse) -> bool {
+        match place_use {
+            // Also by what gateways have sent it.
+            PlaceUse::Whole => self.outstanding() >= OUTSTANDING_MAX,
+            PlaceUse::Upload | PlaceUse::WebSocket => self.pool.is_full(place_use, OUTSTANDING_MAX),
+        }
+    }
+
     pub fn websockets(&self) -> usize {
         self.pool.websockets()
     }
 
     pub fn enter_websocket(&self) -> Outstanding {
         self.pool.enter_websocket()
+    }
+
+    pub fn enter_upload(&self) -> Outstanding {
+        self.pool.enter_upload()
     }
 
     /// Closes the connections that nobody has used for a while.
@@ -286,6 +311,7 @@ impl Replica {
         let known = self.server_sockets();
         match self.connect_near(shared, forwarders, owner, &known).await? {
             NearConnection::Made(stream, held) => {
+                self.reach.note_reached(Instant::now());
                 return OpenConnection::handshake(stream, held).await;
             }
             NearConnection::Refused => return None,
@@ -299,7 +325,7 @@ impl Replica {
         }
         let found = server.as_ref().map(|server| server.sockets.clone()).unwrap_or_default();
         *self.server.lock().expect("no panic with the server held") = server;
-        self.is_reached.store(true, Relaxed);
+        self.reach.note_reached(Instant::now());
         // The server may connect by itself from here on. A connection by the step would be used for as long as requests come, and each of
         // them cost many times as much; it is closed behind the other.
         if found != known
@@ -322,5 +348,71 @@ impl Replica {
         let target = NearTarget { attempt: self.attempt, owner: owner.uid, port: self.port };
         let near = near_replica::connect(shared, forwarders, target, known);
         timeout(CONNECT_TIMEOUT, near).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
+    use crate::testing::{NODE, TestServer, user};
+    use std::net::{Ipv4Addr, TcpListener};
+    use tokio::sync::mpsc;
+
+    /// The link of an agent that has the server's own loopback addresses.
+    fn near_link() -> Link {
+        let build = AgentBuild { program: "test".into(), protocol: wire::version::PROTOCOL };
+        let peer = LinkPeer {
+            address: Ipv4Addr::LOCALHOST.into(),
+            build,
+            since: clock::now(),
+            takes_bytes: true,
+            is_near: true,
+            finds_servers: true,
+        };
+        Link {
+            number: 1,
+            fingerprint: "certificate".into(),
+            peer,
+            outbox: mpsc::channel(1).0,
+            data: mpsc::channel(1).0,
+            cut: Arc::default(),
+            shutdown: Arc::default(),
+        }
+    }
+
+    /// The agent may have looked before the server listened, and its word come behind a request's connection: no step is asked for one whose
+    /// sockets are known.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn replica_that_is_connected_to_without_a_step_is_reached_again() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: web").await.expect("a job");
+        server.plan();
+        let attempt = server.shared.read().jobs[&job].attempt_id().expect("it runs");
+        server.shared.agents.add(&[NODE.to_owned()], &near_link());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let service = Service { port: at.port(), ..Service::at(80) };
+        let replica = Arc::new(Replica::new(attempt, None, &service));
+        let found = near_replica::look_up(at).await.expect("the lists");
+        let sockets = found.iter().map(|socket| socket.inode).collect();
+        let own = OwnServer { address: at.ip(), sockets };
+        *replica.server.lock().expect("no panic") = Some(own);
+        let forwarders = Arc::new(Forwarders::of_services(2));
+        let owner = Principal { uid: nix::unistd::geteuid().as_raw(), ..user() };
+        let reach =
+            || replica.clone().reach(server.shared.clone(), forwarders.clone(), owner.clone());
+        reach().await;
+        assert!(replica.is_reached());
+        replica.note_unreached(Instant::now());
+        assert!(!replica.is_reached());
+        reach().await;
+        assert!(replica.is_reached(), "its sockets are known");
+        drop(listener);
+        assert!(!replica.is_reached_since(Instant::now()));
+        reach().await;
+        assert!(!replica.is_reached(), "a connection that was asked for is refused");
     }
 }

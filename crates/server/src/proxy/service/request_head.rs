@@ -2,16 +2,17 @@
 
 use super::request_rate::{Client, RequestRates};
 use crate::connection_limits::ServiceLimits;
-use crate::http::peer::{ClientAddress, Peer, network, push_address};
+use crate::http::peer::{ClientAddress, Peer, network};
 use crate::proxy::exchange::said;
-use crate::proxy::headers::FORWARDED_FOR;
+use crate::proxy::headers::{FORWARDED_FOR, FORWARDED_PROTO};
 use crate::proxy::origin::{host_of, service_of_host};
-use crate::proxy::timed_body::{AnswerBegun, TimedBody};
+use crate::proxy::pool::is_caused_by;
+use crate::proxy::timed_body::{BodyStalled, LEAST_RATE, TimedBody, Upload};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
-use http_body_util::Limited;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Body as _;
 use model::service::RateLimit;
 use std::borrow::Cow;
@@ -26,12 +27,12 @@ pub const VIA: &str = "1.1 sluice";
 /// What a gateway adds to `Via` of a request that it passes on to the server.
 pub const VIA_GATEWAY: &str = "1.1 sluice-gateway";
 
-/// Bytes of most addresses.
-const ADDRESS_BYTES: usize = 16;
+/// Bytes of a body that is held here until all of it has come: as many as a head may have.
+const SHORT_BODY_BYTES: u64 = 64 << 10;
 
 /// What proxies add to requests that they pass on.
 const OF_PROXIES: [&str; 6] =
-    ["forwarded", "via", FORWARDED_FOR, "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+    ["forwarded", "via", FORWARDED_FOR, "x-forwarded-host", FORWARDED_PROTO, "x-real-ip"];
 
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
@@ -120,6 +121,15 @@ pub fn check_head(headers: &HeaderMap, body_bytes: u64) -> Result<(), Box<Respon
     Ok(())
 }
 
+/// Refuses a method by which no service is asked: `CONNECT` names a host and no path, for a tunnel to it.
+pub fn check_method(method: &Method) -> Result<(), Box<Response>> {
+    if *method != Method::CONNECT {
+        return Ok(());
+    }
+    let why = "CONNECT: this is no proxy to other hosts, and a service is asked by its address";
+    Err(refused(StatusCode::METHOD_NOT_ALLOWED, why))
+}
+
 /// The answer to a request whose body is too long, by its head or in the middle.
 pub fn too_long(body_bytes: u64) -> Box<Response> {
     let why = format!("a request has at most {body_bytes} bytes");
@@ -129,7 +139,10 @@ pub fn too_long(body_bytes: u64) -> Box<Response> {
 /// The answer to a request whose body does not come.
 pub fn stalled(limits: &ServiceLimits) -> Box<Response> {
     let seconds = limits.body_silence.as_secs();
-    refused(StatusCode::REQUEST_TIMEOUT, &format!("nothing of the body came for {seconds} s"))
+    let why = format!(
+        "the body comes too slowly: expected more of it within {seconds} s, and {LEAST_RATE} bytes a second"
+    );
+    refused(StatusCode::REQUEST_TIMEOUT, &why)
 }
 
 /// The answer to a request whose body is none, such as a chunk without a length, or whose client has gone in the middle of it.
@@ -137,16 +150,32 @@ pub fn bad_body() -> Box<Response> {
     refused(StatusCode::BAD_REQUEST, "the body of the request cannot be read to its end")
 }
 
-/// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`), and one
-/// of which nothing comes after a while (`SendFailure::Stalled`), unless its answer has begun, of which the caller takes note.
-pub fn bounded_body(body: Body, limits: &ServiceLimits) -> (Body, AnswerBegun) {
-    let answer = AnswerBegun::default();
+/// The body of a request as it is passed on. One that does not say its length is given up at the bound (`SendFailure::TooLong`), and one
+/// that does not come, or too slowly (`SendFailure::Stalled`), unless its answer has begun, of which the caller takes note.
+pub fn bounded_body(body: Body, limits: &ServiceLimits) -> (Body, Upload) {
     // Most requests have none: nothing is put around it.
     if body.is_end_stream() {
-        return (Body::empty(), answer);
+        return (Body::empty(), Upload::default());
     }
-    let timed = TimedBody::new(body, limits.body_silence, answer.clone());
-    (Body::new(Limited::new(timed, limits.body_bytes as usize)), answer)
+    let (timed, upload) = TimedBody::new(body, limits.body_silence);
+    (Body::new(Limited::new(timed, limits.body_bytes as usize)), upload)
+}
+
+/// The same for a replica: a short body that says its length is waited for before it takes a place there.
+pub async fn body_for_replica(
+    body: Body,
+    limits: &ServiceLimits,
+) -> Result<(Body, Upload), Box<Response>> {
+    let length = body.size_hint().exact();
+    let (body, upload) = bounded_body(body, limits);
+    if !upload.is_under_way() || length.is_none_or(|bytes| bytes > SHORT_BODY_BYTES) {
+        return Ok((body, upload));
+    }
+    match Box::pin(body.collect()).await {
+        Ok(read) => Ok((Body::from(read.to_bytes()), Upload::default())),
+        Err(error) if is_caused_by::<BodyStalled>(&error) => Err(stalled(limits)),
+        Err(_) => Err(bad_body()),
+    }
 }
 
 /// How often the request has come through the proxy already.
@@ -173,24 +202,6 @@ fn passed_by(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// Methods that change nothing, by RFC 9110: a request may be sent again that was perhaps carried out.
 pub fn is_safe(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
-}
-
-/// Tells the service where a request comes from: the last entry of the line is this proxy's own word, whatever its client has said
-/// before it.
-pub fn note_client(headers: &mut HeaderMap, client: ClientAddress) {
-    let name = const { HeaderName::from_static(FORWARDED_FOR) };
-    let mut line = String::with_capacity(ADDRESS_BYTES);
-    for before in headers.get_all(&name).iter().filter_map(|line| line.to_str().ok()) {
-        line.extend([before, ", "]);
-    }
-    match client {
-        ClientAddress::Address(address) => push_address(&mut line, address),
-        // Who comes by a socket has no address.
-        ClientAddress::User(_) | ClientAddress::Unknown => line.push_str("unknown"),
-    }
-    if let Ok(line) = HeaderValue::try_from(line) {
-        headers.insert(name, line);
-    }
 }
 
 /// Refuses a client that has made more requests to a service than its rate limits allow. `rest`: the path behind the service's own.
@@ -286,20 +297,6 @@ mod tests {
         assert!(!is_from_gateway(&passed));
         passed.append(header::VIA, "1.0 other, 1.1 sluice-gateway".parse().expect("a value"));
         assert!(is_from_gateway(&passed));
-    }
-
-    #[test]
-    fn client_is_the_last_of_those_that_a_request_was_forwarded_for() {
-        let mut headers = HeaderMap::new();
-        let address = |text: &str| ClientAddress::Address(text.parse().expect("an address"));
-        note_client(&mut headers, address("192.0.2.7"));
-        assert_eq!(headers[FORWARDED_FOR], "192.0.2.7");
-        headers.append(FORWARDED_FOR, "10.0.0.1".parse().expect("a value"));
-        note_client(&mut headers, address("2001:db8::1"));
-        assert_eq!(headers[FORWARDED_FOR], "192.0.2.7, 10.0.0.1, 2001:db8::1");
-        assert_eq!(headers.get_all(FORWARDED_FOR).iter().count(), 1);
-        note_client(&mut headers, ClientAddress::User(7));
-        assert!(headers[FORWARDED_FOR].to_str().is_ok_and(|line| line.ends_with(", unknown")));
     }
 
     /// It counted as no header, and a request without the header has no limit.

@@ -26,7 +26,8 @@ const REPLACED: JobChange =
     JobChange::Requeue(Requeue { incomplete: true, for_update: true, ..Requeue::HELD });
 
 /// How long the newer replicas must have answered in the place of an older one before that is ended: a server that takes connections and stops
-/// again at once gives its requests back.
+/// again at once gives its requests back. Each of them must take one more connection when this time is over: of one with a network of its
+/// own nobody else says that its server has stopped.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 
 /// What is done about the jobs of a service.
@@ -130,8 +131,8 @@ fn replaced(live: &LiveService, now: Instant) -> Vec<JobRef> {
     if !are_alike(live) {
         return Vec::new();
     }
-    let answered = live.older().filter(|replica| has_answered(replica, now));
-    answered.map(|replica| job_of(replica)).collect()
+    let gone = live.older().filter(|one| has_answered(one, now) && is_stood_in_for(live, one));
+    gone.map(|replica| job_of(replica)).collect()
 }
 
 /// Whether there is one kind of replicas, in each deployment. Those of several kinds need each other.
@@ -150,6 +151,15 @@ fn has_answered(replica: &Replica, now: Instant) -> bool {
         // A request that was on its way to it when it was closed has arrived by then.
         drained_for >= STEADY_AFTER && replica.outstanding() == 0 || drained_for >= DRAIN_MAX
     })
+}
+
+/// Whether the newest replicas that stand in for one that gets no more requests have taken a connection since their time of trial. Those that
+/// have not are connected to.
+fn is_stood_in_for(live: &LiveService, replica: &Replica) -> bool {
+    let Some(since) = replica.drained_since() else { return false };
+    let up = live.newest().filter(|one| one.is_up());
+    // Each is asked, not only the first that has taken none.
+    up.filter(|one| !one.is_reached_since(since + STEADY_AFTER)).count() == 0
 }
 
 /// Drains the replicas of the deployments before the newest once enough of it are up, and before that as many as it stands in for;
@@ -171,7 +181,7 @@ fn gives_way(live: &LiveService, now: Instant) -> bool {
         return false;
     }
     drain_first(live, usize::MAX, now);
-    live.older().all(|replica| has_answered(replica, now))
+    live.older().all(|replica| has_answered(replica, now) && is_stood_in_for(live, replica))
 }
 
 /// Drains so many of the replicas before the newest deployment; the others get requests.

@@ -16,10 +16,13 @@ fn service(deployment: u32, scaling: Option<Scaling>) -> Service {
     Service { deployment, scaling, replicas: 2, ..Service::at(80) }
 }
 
-/// A replica whose server is up.
+/// Longer than any test looks ahead.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A replica whose server is up, and has taken a connection whenever one is looked for.
 fn replica(job: u32, service: &Service) -> Arc<Replica> {
     let replica = Replica::new(AttemptId { job: JobId(job), number: 1 }, None, service);
-    replica.set_reached();
+    replica.set_reached(Instant::now() + LONG);
     Arc::new(replica)
 }
 
@@ -48,8 +51,44 @@ fn replica_answers_again_where_the_server_of_the_next_has_stopped_soon() {
     let start = Instant::now();
     assert!(!gives_way(&live, start) && !old.is_open());
     assert!(!gives_way(&live, start + STEADY_AFTER / 2), "it has answered what it had");
-    news[1].note_unreached();
+    news[1].note_unreached(start + 2 * LONG);
     assert!(!gives_way(&live, start + STEADY_AFTER) && old.is_open());
+}
+
+#[test]
+fn replica_ends_once_each_that_stands_in_for_it_has_taken_a_connection_after_its_trial() {
+    let (before, next) = (service(0, None), service(1, None));
+    let (old, news) = (replica(1, &before), [replica(2, &next), replica(3, &next)]);
+    let (start, later) = (Instant::now(), Instant::now() + 2 * STEADY_AFTER);
+    // The agents have no word of their servers.
+    news.iter().for_each(|new| new.set_reached(start));
+    let all = vec![old.clone(), news[0].clone(), news[1].clone()];
+    let live = LiveService::of_test(next, all, 2);
+    assert!(!gives_way(&live, start) && !old.is_open());
+    assert!(!news[0].is_to_be_reached(), "the trial goes on");
+    assert!(!gives_way(&live, later) && !old.is_open());
+    assert!(news.iter().all(|new| new.is_to_be_reached()), "each is connected to");
+    news[0].set_reached(later);
+    assert!(!gives_way(&live, later), "the other may have stopped");
+    news[1].set_reached(later);
+    assert!(gives_way(&live, later));
+    news[1].note_unreached(later + STEADY_AFTER);
+    assert!(!gives_way(&live, later) && old.is_open(), "it has");
+}
+
+#[test]
+fn replica_gives_its_place_once_that_which_stands_in_for_it_has_taken_a_connection() {
+    let (before, next) = (service(0, None), service(1, None));
+    let (first, second, new) = (replica(1, &before), replica(2, &before), replica(3, &next));
+    let (start, later) = (Instant::now(), Instant::now() + 2 * STEADY_AFTER);
+    new.set_reached(start);
+    let mut live = LiveService::of_test(next, vec![first, second, new.clone()], 1);
+    live.waiting = waiting(3, 1, &[1], Place);
+    for now in [start, later] {
+        assert!(steps(&live, now).is_empty());
+    }
+    new.set_reached(later);
+    assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(1)), REPLACED)]);
 }
 
 /// Replicas of a deployment that have no place: these tasks of an array.

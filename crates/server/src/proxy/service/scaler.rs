@@ -100,6 +100,7 @@ pub fn change(shared: &Shared, task: ArrayTask, change: JobChange) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::place_use::PlaceUse;
     use crate::testing::TestServer;
     use model::id::{AttemptId, JobId};
     use model::service::Service;
@@ -134,7 +135,7 @@ mod tests {
         let now = Instant::now() + Duration::from_secs(SCALING.down_delay_s.into());
         scale(&server.shared, &live, now);
         assert!(first.is_open() && !last.is_open(), "one is left for the request");
-        let chosen = |_| live.choose(&[], false).map(|replica| replica.attempt);
+        let chosen = |_| live.choose(&[], PlaceUse::Whole).map(|replica| replica.attempt);
         assert!((0..4).map(chosen).all(|attempt| attempt == Some(first.attempt)));
         assert!(!is_drained(&live, &last, now) && !is_drained(&live, &first, now));
         assert!(is_drained(&live, &last, now + DRAIN_MAX), "it does not wait for ever");

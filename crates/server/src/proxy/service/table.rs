@@ -1,6 +1,8 @@
 //! The services that are active, with their replicas, as the state of the cluster has them.
 
+use super::SETTLED_AFTER;
 use super::live::{LiveGroup, LiveService, WaitingReplica, key};
+use super::path_rule::PathRule;
 use super::replica::Replica;
 use crate::connection_limits::{ServiceLimits, near_connections, raise_descriptors};
 use crate::proxy::access_log::AccessLog;
@@ -120,7 +122,10 @@ impl Services {
         // Both before the state is read: what is committed from here on makes the table an older one.
         let (commit, made) = (*self.commits.borrow(), Instant::now());
         let counts = &shared.volatile.service_counts;
-        let table = table_of(&shared.read(), &known.table, counts, shared.setup.started);
+        // One that comes later, after a pause of its attempt for example, has nothing of before to go on with.
+        let has_just_started = self.started.elapsed() < SETTLED_AFTER;
+        let started = has_just_started.then_some(shared.setup.started);
+        let table = table_of(&shared.read(), &known.table, counts, started);
         counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
         self.note_leaving(&known.table, &table);
         *known = Known { table: Arc::new(table), commit: Some(commit), made };
@@ -171,10 +176,16 @@ fn may_have_been_ready(began: Timestamp, service: &Service, started: Timestamp) 
     began.secs().saturating_add(needed_s) < started.secs()
 }
 
-/// The replica of an attempt that was not known.
-fn new_replica(job: &Job, attempt: AttemptId, service: &Service, started: Timestamp) -> Replica {
+/// The replica of an attempt that was not known. `started`: when the server was, where that has just been.
+fn new_replica(
+    job: &Job,
+    attempt: AttemptId,
+    service: &Service,
+    started: Option<Timestamp>,
+) -> Replica {
     let replica = Replica::new(attempt, job.task, service);
-    if job.attempt().is_some_and(|one| may_have_been_ready(one.start, service, started)) {
+    let began = job.attempt().map(|one| one.start);
+    if began.zip(started).is_some_and(|(at, started)| may_have_been_ready(at, service, started)) {
         replica.readiness.resume();
     }
     replica
@@ -206,9 +217,14 @@ fn groups_of(jobs: &[&Job]) -> Vec<LiveGroup> {
     of_group.into_iter().map(group).collect()
 }
 
-/// The services of a state, at a server that was started at a time. Replicas that were known keep their connections and what they have
+/// The services of a state; `started`: when the server was, where that has just been. Replicas that were known keep their connections and what they have
 /// not answered yet.
-fn table_of(state: &State, before: &Table, counts: &ServiceCounts, started: Timestamp) -> Table {
+fn table_of(
+    state: &State,
+    before: &Table,
+    counts: &ServiceCounts,
+    started: Option<Timestamp>,
+) -> Table {
     let mut jobs: HashMap<String, Vec<&Job>> = HashMap::new();
     for job in state.replicas.iter().filter_map(|id| state.jobs.get(id)) {
         if !job.has_ended() {
@@ -256,6 +272,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts, started: Time
         let live = LiveService {
             name,
             key: key.clone(),
+            path: PathRule::of(&service),
             service,
             auth,
             created,
@@ -309,7 +326,7 @@ mod tests {
     }
 
     fn one_of(state: &State) -> Arc<LiveService> {
-        let table = table_of(state, &Table::default(), &ServiceCounts::default(), Timestamp(0));
+        let table = table_of(state, &Table::default(), &ServiceCounts::default(), None);
         table.get("main/web").expect("a service").clone()
     }
 
@@ -360,6 +377,26 @@ mod tests {
         assert!(may_have_been_ready(began(69), &service, started));
         assert!(!may_have_been_ready(began(70), &service, started));
         assert!(!may_have_been_ready(began(101), &Service::at(80), started), "it began later");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn replica_that_comes_long_after_the_servers_start_has_all_its_probes_before_it() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: web").await.expect("a job");
+        server.plan();
+        let state = server.shared.read();
+        let job = &state.jobs[&job];
+        let attempt = job.attempt_id().expect("it runs");
+        let probe = Probe { ready_after: 3, ..Probe::default() };
+        let service = Service { probes: vec![probe], ..Service::at(80) };
+        let is_ready_at_once = |started: Option<Timestamp>| {
+            let replica = new_replica(job, attempt, &service, started);
+            replica.readiness.note(0, true)
+        };
+        let later = Timestamp::from_secs(crate::clock::now().secs() + 3600);
+        assert!(is_ready_at_once(Some(later)), "it ran under an earlier server");
+        assert!(!is_ready_at_once(None));
     }
 
     #[tokio::test(flavor = "multi_thread")]

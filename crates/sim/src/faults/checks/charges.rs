@@ -10,6 +10,7 @@ use model::raw_usage::RawUsage;
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// The attempts that run, and what those of each QOS and of each member have used.
 #[derive(Default)]
@@ -94,14 +95,14 @@ impl Charges {
     pub fn hold(&self, state: &State) -> Checked {
         let charged = &state.charged_usage;
         for (name, usage) in &charged.qos {
-            are_equal(&format!("QOS {name}"), usage, self.qos.get(name))?;
+            are_equal(|| format!("QOS {name}"), usage, self.qos.get(name))?;
         }
         let missing = self.qos.keys().find(|name| !charged.qos.contains_key(*name));
         hold(missing.is_none(), || format!("nothing is charged to QOS {missing:?}"))?;
         for (key, usage) in &charged.associations {
             let user = key.user.as_deref().unwrap_or_default();
             let counted = self.members.get(user).filter(|_| key.account == site::LIMITED_ACCOUNT);
-            are_equal(&format!("{user} in {}", key.account), usage, counted)?;
+            are_equal(|| format!("{user} in {}", key.account), usage, counted)?;
         }
         hold(charged.associations.len() == self.members.len(), || {
             format!(
@@ -129,16 +130,17 @@ fn resources(allocation: &Allocation) -> Tres {
     held
 }
 
-fn are_equal(whose: &str, charged: &RawUsage, counted: Option<&Amounts>) -> Checked {
-    let none = Amounts::new();
-    let counted = counted.unwrap_or(&none);
-    let kinds = [TresKind::Cpu, TresKind::Mem, TresKind::Node];
-    let gpus = TresKind::gres(model::gres::GPU, None);
-    for kind in kinds.iter().chain([&gpus]) {
+/// What is charged. Made once: it is asked for after every commit.
+static CHARGED: LazyLock<[TresKind; 4]> =
+    LazyLock::new(|| [TresKind::Cpu, TresKind::Mem, TresKind::Node, TresKind::gpu()]);
+
+fn are_equal(whose: impl Fn() -> String, charged: &RawUsage, counted: Option<&Amounts>) -> Checked {
+    for kind in &*CHARGED {
         let charged = charged.seconds(kind);
-        let counted = counted.get(kind).copied().unwrap_or_default();
+        let counted = counted.and_then(|amounts| amounts.get(kind)).copied().unwrap_or_default();
         let is_equal = (charged - counted).abs() <= 1e-6 * (1.0 + counted);
         if !is_equal {
+            let whose = whose();
             let what =
                 format!("{charged} {kind} seconds are charged to {whose}, and {counted} ran");
             return Err(Broken(what));

@@ -68,9 +68,7 @@ fn is_true_alone(state: &State, view: &View, job: &Job, reason: &Reason) -> bool
         Reason::HeldByUser | Reason::HeldByAdmin => job.hold.is_some(),
         Reason::Dependency => matches!(awaited(state, job), Awaited::End(_)),
         Reason::DependencyNeverSatisfied => awaited(state, job) == Awaited::Never,
-        Reason::ArrayTaskLimit => {
-            job.pending.as_ref().is_some_and(|pending| pending.throttle.is_some())
-        }
+        Reason::ArrayTaskLimit => state.throttle(job).is_some(),
         Reason::NodesDown => waiting.is_some_and(|waiting| !has_nodes(state, view, waiting)),
         Reason::Reservation => job.spec.request().reservation.is_some(),
         Reason::NodesReserved => !view.reservations.is_empty(),

@@ -28,10 +28,10 @@ pub fn why_not(state: &State, started: &Started) -> Option<String> {
     if job.begin.is_some_and(|begin| begin > started.at) {
         return Some("its time to begin has not come".to_owned());
     }
-    if let Some(most) = job.pending.as_ref().and_then(|pending| pending.throttle) {
+    if let Some((array, most)) = state.throttle(job) {
         let is_of_array = |id: &&JobId| {
             let task = state.job(**id).and_then(|job| job.task);
-            task.is_some_and(|task| task.array == job.id)
+            task.is_some_and(|task| task.array == array)
         };
         if state.active.iter().filter(is_of_array).count() >= most as usize {
             return Some(format!("{most} tasks of its array run"));
@@ -60,15 +60,20 @@ fn node_not_open(state: &State, name: &str, at: Timestamp) -> Option<String> {
 /// What the job's dependency waits for, by the records of the jobs that it names.
 pub fn awaited(state: &State, job: &Job) -> Awaited {
     let Some(dependency) = job.spec.dependency.as_deref() else { return Awaited::Nothing };
-    let mut terms = dependency.terms.iter().map(|term| term_awaited(state, job, term));
+    let terms = dependency.terms.iter().map(|term| term_awaited(state, job, term));
     let worst = |all: Awaited, next: Awaited| match (all, next) {
         (Awaited::Never, _) | (_, Awaited::Never) => Awaited::Never,
         (Awaited::Nothing, other) | (other, Awaited::Nothing) => other,
         (first, _) => first,
     };
+    let best = |all: Awaited, next: Awaited| match (all, next) {
+        (Awaited::Nothing, _) | (_, Awaited::Nothing) => Awaited::Nothing,
+        (Awaited::Never, other) => other,
+        (first, _) => first,
+    };
     match dependency.join {
         Join::All => terms.fold(Awaited::Nothing, worst),
-        Join::Any => terms.find(|one| *one == Awaited::Nothing).unwrap_or(Awaited::Never),
+        Join::Any => terms.reduce(best).unwrap_or(Awaited::Never),
     }
 }
 

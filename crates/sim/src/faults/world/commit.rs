@@ -18,6 +18,9 @@ const READS_MAX: u32 = 8;
 /// How long a server waits until it tries again to write that a node is lost, milliseconds. The real one is quicker.
 const MARK_PAUSE_MS: i64 = 2_000;
 
+/// When an agent finds that a link is over that the server has ended and that was not the node's newest, milliseconds.
+const OVERTAKEN_ENDS_MS: i64 = 500;
+
 impl World {
     /// Decides, applies and commits; what the dispatcher itself adds follows in commits of its own.
     pub(super) fn commit(&mut self, work: Vec<Work>) -> Checked {
@@ -66,7 +69,7 @@ impl World {
     }
 
     /// The commit is on disk: everybody is answered, orders go out.
-    fn publish(&mut self, mut server: Server, batch: Batch) -> Result<Vec<Work>, Broken> {
+    fn publish(&mut self, mut server: Box<Server>, batch: Batch) -> Result<Vec<Work>, Broken> {
         self.counts.commits += u64::from(!batch.events.is_empty());
         self.counts.journalled += batch.events.len() as u64;
         self.ledger.published(&server.state, &batch.events)?;
@@ -107,8 +110,9 @@ impl World {
                 AnswerTo::Hello { node, link, held } => match answer {
                     Ok(_) => {
                         let delay = self.chance.millis(0, 300);
-                        // So far behind a dispatcher is seldom; with the bug it is always, so that it shows soon.
-                        let is_behind = self.bugs.has(Bug::OvertakenHelloAnswered);
+                        // So far behind a dispatcher is seldom; with a bug of the time until then it is always, so that it shows soon.
+                        let is_behind = self.bugs.has(Bug::OvertakenHelloAnswered)
+                            || self.bugs.has(Bug::OrderBeforeLaunch);
                         let delay = if is_behind { delay * 100 } else { delay };
                         self.after(delay, Happening::Reconcile { node, link, held });
                     }
@@ -158,14 +162,23 @@ impl World {
         Ok(work)
     }
 
-    /// The server ends the link of a node.
+    /// The server ends every link that speaks for the node.
     fn cut(&mut self, server: &mut Server, node: &str) -> Option<Work> {
         let link = server.dispatcher.link(node)?;
         server.dispatcher.remove_link(node, link);
         self.network.end(link);
         let delay = self.chance.millis(5, 500);
         self.after(delay, Happening::LinkLost { node: node.to_owned(), link });
+        for other in server.dispatcher.remove_live_links(node) {
+            self.end_overtaken(node, other);
+        }
         Some(Work::lost(node))
+    }
+
+    /// The server ends a link of the node that another took over from.
+    pub(super) fn end_overtaken(&mut self, node: &str, link: u64) {
+        self.network.end(link);
+        self.after(OVERTAKEN_ENDS_MS, Happening::LinkLost { node: node.to_owned(), link });
     }
 
     /// What a commit says is gone from a node is gone there.
@@ -189,7 +202,7 @@ impl World {
     /// disk whose sync failed may have it after all: then nodes are to say hello again, since its orders were never sent.
     fn roll_back(
         &mut self,
-        mut server: Server,
+        mut server: Box<Server>,
         before: Option<cluster::State>,
         batch: Batch,
     ) -> Result<Vec<Work>, Broken> {
@@ -246,7 +259,7 @@ impl World {
     /// The server's process ends; agents find their links over.
     pub(super) fn server_dies(
         &mut self,
-        server: Server,
+        server: Box<Server>,
         before: Option<cluster::State>,
         events: Vec<Event>,
         power_cut: Option<u64>,
@@ -317,7 +330,7 @@ impl World {
         let mut started = Server::start(opened, &self.texts, self.protocol, self.server_time());
         started.dispatcher.bugs = self.bugs;
         let term = started.term;
-        self.server = Some(started);
+        self.server = Some(Box::new(started));
         let mut work = vec![
             Work::own(Command::StartTerm { term }),
             Work::own(Command::Configure(Box::new(site::configuration(self.variant)))),

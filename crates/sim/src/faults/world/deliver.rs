@@ -130,6 +130,12 @@ impl World {
         if !server.dispatcher.remove_link(node, link) {
             return Ok(());
         }
+        // Of two hellos of an agent the older may have come last: the link of the other lives, and is to bring one more.
+        if !self.bugs.has(Bug::OvertakenLinkLives) {
+            for other in server.dispatcher.remove_live_links(node) {
+                self.end_overtaken(node, other);
+            }
+        }
         self.commit(vec![Work::lost(node)])
     }
 

@@ -128,9 +128,10 @@ pub struct World {
     /// The number of the queue's newest entry: of entries of one moment the first that was put in happens first.
     last_entry: u64,
     disks: Disks,
-    server: Option<Server>,
+    /// In a box: it goes from hand to hand with every commit, and is large.
+    server: Option<Box<Server>>,
     /// A leader that stands still, while another takes over.
-    frozen: Option<Server>,
+    frozen: Option<Box<Server>>,
     dead: Option<Dead>,
     /// Counts the starts of servers.
     server_start: u64,
@@ -221,7 +222,7 @@ impl World {
         }
         self.settle()?;
         self.check_all()?;
-        let position = self.server.as_ref().map(Server::position).unwrap_or_default();
+        let position = self.server.as_ref().map(|server| server.position()).unwrap_or_default();
         self.counts.launches = self.ledger.launches() as u64;
         Ok(Finished { counts: self.counts, end_seq: position.seq, end_chain: position.chain })
     }
@@ -341,7 +342,7 @@ impl World {
         if server.plan_under_way {
             return Ok(());
         }
-        let Server { state, view_builder, memo, .. } = &mut *server;
+        let Server { state, view_builder, memo, .. } = &mut **server;
         let view = view_builder.update(state, now);
         let resumes = view.running.iter().any(|running| running.resume_when_free);
         if view.queue.is_empty() && !resumes {
@@ -381,7 +382,7 @@ impl World {
         self.limits_are_kept()?;
         let now = self.server_time();
         let Some(server) = &mut self.server else { return Ok(()) };
-        let Server { state, view_builder, memo, .. } = server;
+        let Server { state, view_builder, memo, .. } = &mut **server;
         checks::recounts(state)?;
         let view = view_builder.update(state, now);
         let plan = sched::plan(view, now, memo);

@@ -163,10 +163,19 @@ fn run_trace(args: &SimArgs, path: &Path) -> VerbResult {
     } else {
         Destinations { field: Field::Partition, named: args.partition.clone() }
     };
+    let word = destinations.field.word();
+    if let Some(number) = destinations.repeated() {
+        let fault =
+            format!("--{word}: {number} is given twice: expected one partition for each number");
+        return Err(VerbError::Message(fault));
+    }
     // What is wrong with the configuration is said before a long trace is read.
     let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
     let file = File::open(path).map_err(VerbError::file(path))?;
     let trace = swf::read_to(file, processors, &destinations).map_err(named)?;
+    for number in &trace.unused_numbers {
+        eprintln!("sluice: note: {}: no job has {word} {number}", path.display());
+    }
     replay_trace(args, &trace, configured, named)
 }
 
