@@ -137,6 +137,13 @@ impl NodeUse {
             self.shared.push((share.cpus.clone(), share.sharers));
         }
     }
+
+    /// Puts the lists whose order carries no meaning into one order, so that equal uses compare as equal.
+    pub fn sort_lists(&mut self) {
+        self.user_exclusive.sort_unstable();
+        self.gres.sort_by_cached_key(|gres| (gres.name.clone(), gres.indices.clone(), gres.count));
+        self.shared.sort_by_cached_key(|(cpus, jobs)| (cpus.to_string(), *jobs));
+    }
 }
 
 /// Whether a job that shares its CPUs with up to `sharers` jobs may join those on this CPU.

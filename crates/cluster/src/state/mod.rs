@@ -425,6 +425,17 @@ impl State {
         };
     }
 
+    /// The same state with the lists of its nodes whose order carries no meaning in one order: two states compare as equal
+    /// however their jobs came and went.
+    pub fn with_sorted_lists(&self) -> Self {
+        let mut state = self.clone();
+        for node in state.nodes.values_mut() {
+            node.holders.sort_unstable();
+            node.used.sort_lists();
+        }
+        state
+    }
+
     /// Fills in what is derived from the stored fields, after a snapshot was read.
     pub fn rebuild_derived(&mut self) {
         self.change_log.note_anything();

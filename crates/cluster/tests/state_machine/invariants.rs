@@ -151,14 +151,8 @@ fn node_use_is_the_sum_of_active_attempts(state: &State) {
         used.users.dedup();
         let mut of_node = node.used.clone();
         let mut held = node.holders.clone();
-        used.user_exclusive.sort_unstable();
-        of_node.user_exclusive.sort_unstable();
-        for gres in [&mut used.gres, &mut of_node.gres] {
-            gres.sort_by_key(|g| (g.name.clone(), g.indices.clone(), g.count));
-        }
-        for shared in [&mut used.shared, &mut of_node.shared] {
-            shared.sort_by_key(|(cpus, jobs)| (cpus.to_string(), *jobs));
-        }
+        used.sort_lists();
+        of_node.sort_lists();
         held.sort_unstable();
         holders.sort_unstable();
         assert_eq!((&of_node, &held), (&used, &holders), "the use of {name}");
@@ -215,23 +209,12 @@ fn array_records_are_consistent(state: &State) {
     assert_eq!(state.runs.keys().copied().collect::<BTreeSet<_>>(), runs, "the runs");
 }
 
-/// Lists whose order carries no meaning, put into one order.
-pub fn in_order(state: &State) -> State {
-    let mut state = state.clone();
-    for node in state.nodes.values_mut() {
-        node.holders.sort_unstable();
-        node.used.user_exclusive.sort_unstable();
-        node.used.gres.sort_by_key(|g| (g.name.clone(), g.indices.clone(), g.count));
-    }
-    state
-}
-
 /// Written, read and completed as at a server's start; it must be the same state.
 pub fn through_a_snapshot(state: &State) -> State {
     let text = serde_json::to_string(state).expect("a state is written");
     let mut back: State = serde_json::from_str(&text).expect("a state is read");
     back.rebuild_derived();
-    assert!(in_order(&back) == in_order(state), "the state differs after a snapshot");
+    assert!(back.with_sorted_lists() == state.with_sorted_lists(), "the state differs after a snapshot");
     back
 }
 
@@ -241,7 +224,7 @@ pub fn replayed(events: &[Event], living: &State) {
     for event in events {
         state.apply(event);
     }
-    assert!(in_order(&state) == in_order(living), "the state differs after a replay");
+    assert!(state.with_sorted_lists() == living.with_sorted_lists(), "the state differs after a replay");
 }
 
 /// Running steps of a job have no CPU, no device and no byte in common, and none that the job does not have.

@@ -136,8 +136,8 @@ pub fn recounts(state: &State) -> Checked {
         used.users.dedup();
         held.sort_unstable();
         holders.sort_unstable();
-        super::sort_use(&mut used);
-        super::sort_use(&mut kept);
+        used.sort_lists();
+        kept.sort_lists();
         hold(used == kept && held == holders, || {
             format!(
                 "what jobs hold of {name} did not come back, or is missing: {kept:?} is {used:?}"

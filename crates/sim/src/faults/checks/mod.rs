@@ -30,7 +30,6 @@ use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::record::{JobRecord, RecordState};
 use model::time::Timestamp;
-use sched::view::NodeUse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -228,28 +227,13 @@ pub fn read_back(before: Option<&State>, memory: &State, found: &State) -> Resul
     if found == memory {
         return Ok(true);
     }
-    let found = in_order(found);
-    if found == in_order(memory) {
+    let found = found.with_sorted_lists();
+    if found == memory.with_sorted_lists() {
         return Ok(true);
     }
-    let is_before = before.is_some_and(|before| found == in_order(before));
+    let is_before = before.is_some_and(|before| found == before.with_sorted_lists());
     let what = "the state that was read back is not the one that was acknowledged";
     hold(is_before, || what.to_owned()).map(|()| false)
-}
-
-/// Lists whose order carries no meaning, put into one order.
-fn in_order(state: &State) -> State {
-    let mut state = state.clone();
-    for node in state.nodes.values_mut() {
-        node.holders.sort_unstable();
-        sort_use(&mut node.used);
-    }
-    state
-}
-
-fn sort_use(used: &mut NodeUse) {
-    used.user_exclusive.sort_unstable();
-    used.gres.sort_by_key(|gres| (gres.name.clone(), gres.indices.clone(), gres.count));
 }
 
 /// Whether a report says that nothing of the attempt is left.
