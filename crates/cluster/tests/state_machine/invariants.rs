@@ -214,7 +214,10 @@ pub fn through_a_snapshot(state: &State) -> State {
     let text = serde_json::to_string(state).expect("a state is written");
     let mut back: State = serde_json::from_str(&text).expect("a state is read");
     back.rebuild_derived();
-    assert!(back.with_sorted_lists() == state.with_sorted_lists(), "the state differs after a snapshot");
+    assert!(
+        back.with_sorted_lists() == state.with_sorted_lists(),
+        "the state differs after a snapshot"
+    );
     back
 }
 
@@ -224,7 +227,10 @@ pub fn replayed(events: &[Event], living: &State) {
     for event in events {
         state.apply(event);
     }
-    assert!(state.with_sorted_lists() == living.with_sorted_lists(), "the state differs after a replay");
+    assert!(
+        state.with_sorted_lists() == living.with_sorted_lists(),
+        "the state differs after a replay"
+    );
 }
 
 /// Running steps of a job have no CPU, no device and no byte in common, and none that the job does not have.

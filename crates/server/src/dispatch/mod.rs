@@ -200,7 +200,12 @@ impl DispatchThread {
                 let uid = job.spec.owner.uid;
                 drop(state);
                 for node in nodes {
-                    self.send(shared, &node, id, uid, Action::End(order.clone()));
+                    // Suspended, with its launch withheld: the node has nothing that it could end.
+                    if self.attempts.is_withheld(&node, id) {
+                        self.report_missing(shared, &node, id);
+                    } else {
+                        self.send(shared, &node, id, uid, Action::End(order.clone()));
+                    }
                 }
             }
             Event::StepEndedOnNode { job, step, node, .. } => {
@@ -244,6 +249,13 @@ impl DispatchThread {
         }
     }
 
+    /// Nothing of the attempt is on the node.
+    fn report_missing(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+        let (node, at) = (node.to_owned(), crate::clock::now());
+        let what = AttemptReport::Missing;
+        self.send_command(shared, Command::Report { node, attempt, at, what });
+    }
+
     /// Tells the nodes of a job when its time ends now.
     fn send_end_limit(&mut self, shared: &Shared, job: JobId) {
         let end = shared.read().jobs.get(&job).and_then(|job| Some(job.attempt()?.end_limit));
@@ -277,15 +289,7 @@ impl DispatchThread {
                 self.send(shared, node, attempt, uid, Action::Launch(Box::new(launch)));
             }
             // It was cancelled before its order was written: nothing of it ever reached the node.
-            Ok(None) => {
-                let missing = Command::Report {
-                    node: node.to_string(),
-                    attempt,
-                    at: crate::clock::now(),
-                    what: AttemptReport::Missing,
-                };
-                self.send_command(shared, missing);
-            }
+            Ok(None) => self.report_missing(shared, node, attempt),
             Err(error) => {
                 tracing::error!("attempt {attempt} cannot be launched on {node}: {error}");
                 let fault = match &error {

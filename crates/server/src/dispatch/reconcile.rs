@@ -2,11 +2,9 @@
 
 use super::launch;
 use super::{DispatchThread, SERVER_UID, end_order};
-use crate::clock;
 use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
-use cluster::command::AttemptReport;
 use cluster::hello_answer::HelloAnswer;
 use cluster::{Command, Job, State};
 use model::id::{AttemptId, StepId};
@@ -63,15 +61,7 @@ impl DispatchThread {
                 self.launch(shared, attempt, node);
                 self.resend_steps(shared, node, attempt);
             }
-            HelloAnswer::Missing(attempt) => {
-                let missing = Command::Report {
-                    node: node.to_string(),
-                    attempt,
-                    at: clock::now(),
-                    what: AttemptReport::Missing,
-                };
-                self.send_command(shared, missing);
-            }
+            HelloAnswer::Missing(attempt) => self.report_missing(shared, node, attempt),
             HelloAnswer::End(attempt, outcome) => {
                 let order = {
                     let state = shared.read();

@@ -210,6 +210,25 @@ async fn suspended_attempt_that_its_node_does_not_have_is_launched_once_it_is_re
     assert_eq!(orders, [format!("suspend {attempt}"), format!("resume {attempt}")]);
 }
 
+/// Its node would pass an order to end over: it knows nothing of it, and says no hello for it.
+#[tokio::test]
+async fn cancelled_attempt_whose_launch_is_withheld_is_over_without_its_node() {
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    started.orders = connect(&started.server, 2);
+    let job = started.attempt.job;
+    change(&started.server, job, JobChange::Suspend).await;
+    started.dispatch_commits();
+    assert_eq!(started.reconcile(&[]), [""; 0]);
+    cancel(&started.server, job).await;
+    started.dispatch_commits();
+    assert_eq!(started.take_orders(), []);
+    // What the dispatcher reports comes before this.
+    started.server.run(Command::Tick { booked: true }).await.expect("a tick");
+    let shared = started.server.shared.clone();
+    assert!(shared.read().job(job).is_some_and(|job| job.ended().is_some()), "it has ended");
+}
+
 /// The older hello was sent before the launch: it says nothing about the attempt.
 #[tokio::test]
 async fn hello_of_a_link_that_another_took_over_from_is_passed_over() {

@@ -138,7 +138,12 @@ impl Dispatcher {
                 }
                 let action = end_action(state, ending.outcome);
                 for node in &attempt.held_nodes {
-                    self.send(seen.now, node, id, job.spec.owner.uid, action.clone(), out);
+                    // Suspended, with its launch withheld: the node has nothing that it could end.
+                    if self.attempts.is_withheld(node, id) {
+                        out.commands.push(missing(node, id, seen.now));
+                    } else {
+                        self.send(seen.now, node, id, job.spec.owner.uid, action.clone(), out);
+                    }
                 }
             }
             Event::AttemptEndedOnNode { attempt, node, .. }
