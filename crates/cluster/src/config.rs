@@ -2,6 +2,7 @@
 
 use model::binding::BindPolicy;
 use model::budget::Budget;
+use model::ip_network::IpNetwork;
 use model::limits::CgroupPolicy;
 use model::machine::SourceConfig;
 use model::node::NodeConfig;
@@ -146,6 +147,9 @@ pub struct ProxyConfig {
     /// The gateway of services that name none; without it every gateway is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_gateway: Option<String>,
+    /// Proxies of the site before this one, whose word for a client's address and scheme is believed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trusted_proxies: Vec<IpNetwork>,
 }
 
 impl ProxyConfig {

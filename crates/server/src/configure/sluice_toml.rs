@@ -8,11 +8,13 @@ use super::toml_value::{
 };
 use super::type_error;
 use crate::error::ServerError;
+use crate::http::trusted_proxy::TRUSTED_PROXIES_MAX;
 use cluster::config::{CERTIFICATE_LIFE, OidcConfig};
 use cluster::{CertificateFiles, ClusterConfig, ProxyConfig, ProxyListen};
 use model::budget::Budget;
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
+use model::ip_network::IpNetwork;
 use model::machine::SourceConfig;
 use model::price::Price;
 use model::publication::check_gateway_name;
@@ -109,6 +111,8 @@ struct Proxy {
     access_log: bool,
     /// The gateway of services that name none.
     default_gateway: Option<GatewayName>,
+    /// The addresses of proxies before this one.
+    trusted_proxies: Vec<IpNetwork>,
 }
 
 impl Proxy {
@@ -121,6 +125,12 @@ impl Proxy {
                         not with listen = \"off\""
                     .into(),
             );
+        }
+        let networks = self.trusted_proxies.len();
+        if networks > TRUSTED_PROXIES_MAX {
+            return Err(format!(
+                ": [proxy] trusted_proxies: {networks} networks: expected at most {TRUSTED_PROXIES_MAX}"
+            ));
         }
         Ok(())
     }
@@ -376,6 +386,7 @@ impl SluiceToml {
             domain: self.proxy.domain.map(|domain| domain.0),
             access_log: self.proxy.access_log,
             default_gateway: self.proxy.default_gateway.map(|name| name.0),
+            trusted_proxies: self.proxy.trusted_proxies,
         };
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
@@ -536,10 +547,13 @@ mod tests {
         assert_eq!(proxy(""), ProxyConfig::default());
         let at = ProxyListen::At("0.0.0.0:6823".parse().expect("an address"));
         let text = "[proxy]\nlisten = '0.0.0.0:6823'\ndomain = 'Apps.example.org:6823'\n\
-                    access_log = true\ndefault_gateway = 'edge1'\n";
+                    access_log = true\ndefault_gateway = 'edge1'\ntrusted_proxies = ['10.0.0.0/8']\n";
         let domain = Some("apps.example.org:6823".to_owned());
         let default_gateway = Some("edge1".to_owned());
-        let expected = ProxyConfig { listen: Some(at), domain, access_log: true, default_gateway };
+        let trusted_proxies = vec!["10.0.0.0/8".parse().expect("a network")];
+        let listen = Some(at);
+        let access_log = true;
+        let expected = ProxyConfig { listen, domain, access_log, default_gateway, trusted_proxies };
         assert_eq!(proxy(text), expected);
         assert_eq!(proxy("[proxy]\nlisten = 'off'\n").listen, Some(ProxyListen::Off));
         let both = "[proxy]\nlisten = 'off'\ndomain = 'apps.example.org'\n";
@@ -550,6 +564,13 @@ mod tests {
         let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", bad);
         let error = read(&files, Path::new("/etc/sluice")).expect_err("no name of a gateway");
         assert!(error.to_string().contains("edge1"), "{error}");
+        let many = vec!["'10.0.0.1'"; TRUSTED_PROXIES_MAX + 1].join(",");
+        for (bad, named) in [("'10.0.0.0/33'".to_owned(), "10.0.0.0/33"), (many, "at most 64")] {
+            let bad = format!("[proxy]\ntrusted_proxies = [{bad}]\n");
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", &bad);
+            let error = read(&files, Path::new("/etc/sluice")).expect_err("no such networks");
+            assert!(error.to_string().contains(named), "{error}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
 use cluster::hello_answer::HelloAnswer;
-use cluster::{Command, Job, State};
+use cluster::{Job, State};
 use model::id::{AttemptId, StepId};
 use model::run::StartupOrder;
 use std::sync::Arc;

@@ -27,6 +27,7 @@ pub use acme::AcmeOptions;
 use acme::{AcmeKeeper, Challenges};
 use certificate::Certificates;
 pub use cluster::CertificateFiles;
+use model::ip_network::IpNetwork;
 use replica_connections::ReplicaConnections;
 use routes::Routes;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,8 @@ pub struct GatewayOptions {
     pub dir: PathBuf,
     pub server: ServerAddress,
     pub access_log: bool,
+    /// Proxies of the site before it.
+    pub trusted_proxies: Vec<IpNetwork>,
     pub ask: AskServer,
 }
 
@@ -76,6 +79,7 @@ pub struct Gateway {
     server: ServerAddress,
     server_pool: Arc<ConnectionPool>,
     connections: ReplicaConnections,
+    trusted_proxies: Vec<IpNetwork>,
     access_log: Arc<AccessLog>,
 }
 
@@ -110,8 +114,18 @@ pub fn run(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerEr
 }
 
 async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerError> {
-    let GatewayOptions { name, listener, certificate, acme, http, dir, server, access_log, ask } =
-        options;
+    let GatewayOptions {
+        name,
+        listener,
+        certificate,
+        acme,
+        http,
+        dir,
+        server,
+        access_log,
+        trusted_proxies,
+        ask,
+    } = options;
     let address = listener.local_addr().map(|at| at.to_string()).unwrap_or_default();
     let listening = |e| ServerError::Listen { address: address.clone(), source: e };
     let stopping = |e: std::io::Error| ServerError::Other(e.to_string());
@@ -129,6 +143,7 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
         server,
         server_pool: Arc::default(),
         connections: ReplicaConnections::new(gateway_connections(descriptors)),
+        trusted_proxies,
         access_log: log,
     });
     let certificates = Arc::new(Certificates::default());

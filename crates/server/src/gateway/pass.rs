@@ -10,6 +10,7 @@ use crate::http::authenticate::bearer;
 use crate::http::peer::{ClientAddress, HeldSlot, Peer};
 use crate::http::serve::RequestHandler;
 use crate::http::stall_timeout::StallTimeout;
+use crate::http::trusted_proxy;
 use crate::metrics::scrape_services;
 use crate::proxy::access_log::{Asked, Entry};
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
@@ -44,7 +45,8 @@ const MODELS: &str = "/proxy/models/";
 const METRICS: &str = "/metrics";
 
 impl RequestHandler for Arc<Gateway> {
-    async fn handle(self, request: Request) -> Response {
+    async fn handle(self, mut request: Request) -> Response {
+        trusted_proxy::note(&self.trusted_proxies, &mut request);
         let mut entry = self.access_log.begin(|| Asked {
             client: ClientAddress::of(request.extensions()),
             service: host_of(&request).unwrap_or("-"),
@@ -386,6 +388,7 @@ mod tests {
             server,
             server_pool: Arc::default(),
             connections: ReplicaConnections::new(1),
+            trusted_proxies: Vec::new(),
             access_log: Arc::new(AccessLog::new(dir.path())),
         }
     }

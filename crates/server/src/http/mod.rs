@@ -64,6 +64,7 @@ pub mod step_stream;
 #[cfg(test)]
 mod tests;
 pub mod tokens;
+pub mod trusted_proxy;
 mod unknown_names;
 pub mod volumes;
 pub mod vouch;

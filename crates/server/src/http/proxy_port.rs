@@ -4,6 +4,7 @@ use crate::http::authenticate::{CheckedToken, presented_token};
 use crate::http::from_gateway;
 use crate::http::serve::RequestHandler;
 use crate::http::sign_in_limit::SignIn;
+use crate::http::trusted_proxy;
 use crate::proxy::service::request_head::{ServicePath, check_method};
 use crate::proxy::service::{self, Services};
 use crate::shared::Shared;
@@ -25,6 +26,7 @@ impl RequestHandler for Arc<ProxyPort> {
         if let Err(refusal) = check_method(request.method()) {
             return *refusal;
         }
+        trusted_proxy::note(&shared.read().config.proxy.trusted_proxies, &mut request);
         let host = service::host_of_service(shared, &request);
         if ServicePath::of(host.as_ref(), request.uri().path()).is_none() {
             return others.clone().handle(request).await;

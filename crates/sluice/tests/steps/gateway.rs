@@ -192,6 +192,35 @@ fn up_gateway_speaks_http_2_and_websocket_and_follows_the_domain_of_the_site() {
     assert!(listed_urls(&cluster).iter().any(|url| url == "https://web.apps.test/"));
 }
 
+#[test]
+fn up_services_are_told_of_the_clients_of_proxies_that_the_site_trusts() {
+    let (cluster, gateway, user) = behind_gateway(&["--trusted-proxy", "127.0.0.1"]);
+    // The first address is what the client itself has claimed.
+    let said = ["X-Forwarded-For: 203.0.113.9, 192.0.2.7", "X-Forwarded-Proto: https"];
+    let asked = |at: &str, token: &str| {
+        send_to(at, "GET", PAGE, &["Host: x", said[0], said[1], token], b"")
+    };
+    let told = |at: &str| {
+        let text = asked(at, &user).text();
+        assert!(!text.contains("203.0.113.9"), "{text}");
+        ["x-forwarded-for: ", "x-real-ip: ", "x-forwarded-proto: "].map(|name| {
+            let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
+            values.next().unwrap_or_default().to_owned()
+        })
+    };
+    let of_client = ["192.0.2.7", "192.0.2.7", "https"];
+    assert_eq!(told(&gateway.address), of_client);
+    let server = address(&cluster);
+    assert_eq!(told(&server), ["127.0.0.1", "127.0.0.1", "http"], "nobody is trusted yet");
+    assert_eq!(asked(&server, &admin(&cluster)).status, 200);
+    cluster.write_conf("sluice.toml", "[proxy]\ntrusted_proxies = ['127.0.0.0/8']\n");
+    cluster.shell("scontrol reconfigure").ok();
+    assert_eq!(told(&server), of_client);
+    // It is the server's own machine's token, and the client is not on it.
+    assert_eq!(asked(&server, &admin(&cluster)).status, 401);
+    assert_eq!(get(&cluster, PAGE, &[&admin(&cluster)]).status, 200);
+}
+
 /// Where `sluice ps --json` says that the deployments of the service are.
 fn listed_urls(cluster: &Cluster) -> Vec<String> {
     let listed = cluster.sluice(&["ps", "--json"]).ok();

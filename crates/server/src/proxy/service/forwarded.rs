@@ -1,8 +1,9 @@
-//! What a replica is told of where a request comes from: the proxy's own word alone. What its client has said of that is left out, as no
-//! client is a proxy that the site trusts; a gateway, which proves itself to the server, tells it for whom it asks.
+//! What a replica is told of where a request comes from: the proxy's own word alone. What its client has said of that is left out, unless
+//! it is a proxy that the site trusts; a gateway, which proves itself to the server, tells it for whom it asks.
 
 use super::request_source::PassedBy;
 use crate::http::peer::{ClientAddress, Peer, push_address};
+use crate::http::trusted_proxy::ByTrustedProxy;
 use crate::proxy::exchange::OutgoingHead;
 use crate::proxy::headers::{FORWARDED_FOR, FORWARDED_PROTO};
 use axum::extract::Request;
@@ -42,7 +43,10 @@ impl ForwardedFrom {
             Some(_) if extensions.get::<PassedBy>().is_some() => {
                 request.headers().get(FORWARDED_PROTO).is_some_and(|said| said == "https")
             }
-            Some(Peer::Port { connection, .. }) => connection.is_tls(),
+            Some(Peer::Port { connection, .. }) => {
+                let said = extensions.get::<ByTrustedProxy>().and_then(|by| by.is_secure);
+                said.unwrap_or_else(|| connection.is_tls())
+            }
             _ => false,
         };
         Self { client: ClientAddress::of(extensions), is_secure }
@@ -81,8 +85,10 @@ impl ForwardedFrom {
 mod tests {
     use super::*;
     use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+    use crate::http::trusted_proxy;
     use axum::body::Body;
     use axum::http::HeaderMap;
+    use model::ip_network::IpNetwork;
 
     const CLAIMS: [(&str, &str); 7] = [
         ("x-forwarded-for", "10.0.0.1"),
@@ -96,6 +102,16 @@ mod tests {
 
     /// What a replica is told of a request with all these claims, which comes by TLS or not.
     fn told(from: &str, is_tls: bool, passed_by: Option<PassedBy>) -> HeaderMap {
+        told_by(&[], from, is_tls, passed_by)
+    }
+
+    /// The same where the site trusts these proxies.
+    fn told_by(
+        trusted: &[IpNetwork],
+        from: &str,
+        is_tls: bool,
+        passed_by: Option<PassedBy>,
+    ) -> HeaderMap {
         let mut request = Request::get("/").header(header::HOST, "web.example");
         // A client cannot have them left out either, once they are the proxy's own.
         request = request.header(header::CONNECTION, "x-forwarded-proto, x-real-ip");
@@ -107,6 +123,7 @@ mod tests {
         let connection = PortConnection::new(slots).by_tls(is_tls);
         let from = from.parse().expect("an address");
         request.extensions_mut().insert(Peer::Port { connection, from, is_loopback: !is_tls });
+        trusted_proxy::note(trusted, &mut request);
         passed_by.map(|by| request.extensions_mut().insert(by));
         let forwarded = ForwardedFrom::of(&request);
         let (parts, _) = request.into_parts();
@@ -135,6 +152,10 @@ mod tests {
             }
             assert!(ELSE_SAID.iter().all(|name| !headers.contains_key(*name)), "{headers:?}");
         }
+        let trusted = ["10.9.9.9".parse().expect("a network")];
+        let behind = told_by(&trusted, "10.9.9.9", false, None);
+        let found = [FORWARDED_FOR, REAL_IP, FORWARDED_PROTO].map(|name| behind[name].to_str());
+        assert_eq!(found, [Ok("10.0.0.1"), Ok("10.0.0.1"), Ok("https")], "behind a trusted proxy");
         // The server's connection to a gateway says nothing of the gateway's to its client.
         let proved = told("192.0.2.7", false, Some(PassedBy(None)));
         assert_eq!(proved[FORWARDED_PROTO], "https");

@@ -9,6 +9,7 @@ use crate::client::{Client, HostPort, ServerLocation, default_state_dir};
 use crate::command::verb::{VerbError, VerbResult, unexpected};
 use ::server::gateway::{self, AcmeOptions, CertificateFiles, GatewayOptions, ServerAddress};
 use clap::Args;
+use model::ip_network::IpNetwork;
 use model::publication::check_gateway_name;
 use model::secret::SecretValue;
 use nix::unistd::{Uid, User};
@@ -62,6 +63,10 @@ pub struct GatewayArgs {
     /// Write a line for each request to access.log in its folder
     #[arg(long)]
     access_log: bool,
+    /// A proxy of the site before this gateway, as in 10.0.0.0/8: its X-Forwarded-For and X-Forwarded-Proto are believed; may be given
+    /// several times
+    #[arg(long, value_name = "NETWORK")]
+    trusted_proxy: Vec<IpNetwork>,
 }
 
 pub fn run(args: GatewayArgs) -> VerbResult {
@@ -112,6 +117,7 @@ pub fn run(args: GatewayArgs) -> VerbResult {
         dir: state.path.clone(),
         server,
         access_log: args.access_log,
+        trusted_proxies: args.trusted_proxy,
         ask: Box::new(move |report| ask(&mut client, report)),
     };
     // The process that reads this line may have given up: the gateway runs on.
