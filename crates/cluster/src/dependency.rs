@@ -39,8 +39,10 @@ pub struct Dependencies<'a> {
     /// How many more events are told of that jobs wait for.
     awaited_left: Cell<usize>,
     /// The jobs of each user and name that have not ended, the earliest first.
-    namesakes: OnceCell<HashMap<u32, HashMap<&'a str, Vec<&'a Job>>>>,
+    namesakes: OnceCell<HashMap<u32, JobsByName<'a>, RandomState>>,
 }
+
+type JobsByName<'a> = HashMap<&'a str, Vec<&'a Job>, RandomState>;
 
 /// What dependencies ask of the records of a job, an array or one of its tasks.
 #[derive(Clone, Copy, Default)]
@@ -277,7 +279,7 @@ impl<'a> Dependencies<'a> {
     /// The owner's earlier jobs of the same name that have not ended.
     fn namesakes<'s>(&'s self, job: &Job) -> impl Iterator<Item = &'a Job> + use<'s, 'a> {
         let all = self.namesakes.get_or_init(|| {
-            let mut all: HashMap<u32, HashMap<&str, Vec<&Job>>> = HashMap::new();
+            let mut all: HashMap<u32, JobsByName<'_>, RandomState> = HashMap::default();
             for job in self.state.jobs.values().filter(|job| !job.has_ended()) {
                 let of_user = all.entry(job.spec.owner.uid).or_default();
                 of_user.entry(&job.spec.name).or_default().push(job);

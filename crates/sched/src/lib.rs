@@ -49,5 +49,5 @@ pub use memo::Memo;
 pub use place::demand::is_whole_node;
 pub use plan::plan;
 pub use query::estimate::estimates;
-pub use query::explain::{Explanation, explain};
+pub use query::explain::{Explanation, explain, explain_planned};
 pub use view::{HeldShares, NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, Start, View};

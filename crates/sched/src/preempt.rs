@@ -12,6 +12,7 @@ use crate::free::timeline::{BEGINNING, CORES, Columns, Millis, NEVER, Timeline, 
 use crate::index::{Rank, ShapeIndex};
 use crate::place::place;
 use crate::view::{PreemptBy, Preemption, RunningJob, View};
+use foldhash::fast::RandomState;
 use model::account::Qos;
 use model::id::JobId;
 use model::preempt::PreemptMode;
@@ -31,11 +32,11 @@ pub struct PreemptionSearch<'a> {
     /// A job runs that could be preempted.
     pub is_active: bool,
     /// Jobs whose resources this plan has promised to another.
-    claimed: HashSet<JobId>,
+    claimed: HashSet<JobId, RandomState>,
     preemptors: usize,
     /// Shapes and rights for which no victims were found. The queue is in order of priority, so later jobs find none
     /// either.
-    failed: HashSet<(ShapeIndex, u32, String)>,
+    failed: HashSet<(ShapeIndex, u32, String), RandomState>,
 }
 
 /// What decides which jobs a job may preempt.
@@ -65,9 +66,9 @@ impl<'a> PreemptionSearch<'a> {
             view,
             now,
             is_active: false,
-            claimed: HashSet::new(),
+            claimed: HashSet::default(),
             preemptors: 0,
-            failed: HashSet::new(),
+            failed: HashSet::default(),
         };
         preempt.is_active = view.policy.preempt.by != PreemptBy::Nothing
             && view.running.iter().any(|running| preempt.mode(running) != PreemptMode::Off);
@@ -149,8 +150,11 @@ impl<'a> PreemptionSearch<'a> {
         rights: PreemptRights<'_>,
         job: JobId,
     ) -> Option<PreemptionPlan> {
+        if !self.is_active || self.preemptors >= PREEMPTORS_MAX {
+            return None;
+        }
         let key = (index, rights.tier, rights.qos.to_string());
-        if !self.is_active || self.preemptors >= PREEMPTORS_MAX || self.failed.contains(&key) {
+        if self.failed.contains(&key) {
             return None;
         }
         let found = match shape.mode {
@@ -270,8 +274,13 @@ impl<'a> PreemptionSearch<'a> {
         let mut eligible: Vec<OnNode<'s>> =
             on.iter().filter(|on| self.may_preempt(rights, &on.0)).collect();
         eligible.sort_by_key(|on| (Reverse(on.0.start), Reverse(on.0.job)));
-        let fits = |gone: &[OnNode<'s>]| {
-            self.fits(finder, shape, needs, node, &self.timeline_without(finder, node, gone))
+        // Most nodes have nobody who could go, and are looked at as they are.
+        let as_is = finder.timelines.of_node(node);
+        let fits = |gone: &[OnNode<'s>]| match gone {
+            [] => self.fits(finder, shape, needs, node, as_is),
+            gone => {
+                self.fits(finder, shape, needs, node, &self.timeline_without(finder, node, gone))
+            }
         };
         let mut more = eligible.into_iter();
         while !fits(&gone) {

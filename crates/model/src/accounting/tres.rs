@@ -203,6 +203,11 @@ impl Tres {
         }
     }
 
+    /// The same kinds, each with another amount.
+    pub fn map(&self, change: impl Fn(u64) -> u64) -> Self {
+        Self(self.0.iter().map(|(kind, amount)| (kind.clone(), change(*amount))).collect())
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
         if self.0.is_empty() {

@@ -10,7 +10,7 @@ use crate::gate::limits::{Claimant, holders, limit_never_met};
 use crate::memo::{Memo, Replay};
 use crate::plan::{Planner, Purpose};
 use crate::query::feasible;
-use crate::view::{Availability, Estimate, View};
+use crate::view::{Availability, Estimate, Plan, View};
 use model::id::JobId;
 use model::reason::{Limit, Reason};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
@@ -49,8 +49,20 @@ pub struct LimitUsage {
 
 /// Explains why a job waits. Returns `None` if it does not.
 pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Option<Explanation> {
-    let at = view.queue.iter().position(|waiting| waiting.job == job)?;
+    view.queue.iter().any(|waiting| waiting.job == job).then_some(())?;
     let plan = crate::plan(view, now, memo);
+    explain_planned(view, now, memo, &plan, job)
+}
+
+/// The same for who has the plan of this view and time already, which has just been made with this memo.
+pub fn explain_planned(
+    view: &View,
+    now: Timestamp,
+    memo: &mut Memo,
+    plan: &Plan,
+    job: JobId,
+) -> Option<Explanation> {
+    let at = view.queue.iter().position(|waiting| waiting.job == job)?;
     let reason = plan.reasons.iter().find(|(of, _)| *of == job).map(|(_, reason)| reason.clone());
     let limit = match &reason {
         Some(Reason::Limit(limit)) => {
@@ -79,7 +91,7 @@ pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Opti
             classes: Vec::new(),
         });
     }
-    let kept = plan.estimates.into_iter().find(|estimate| estimate.job == job);
+    let kept = plan.estimates.iter().find(|estimate| estimate.job == job).cloned();
     let mut planner = Planner::new(view, now, memo, Replay::default(), Purpose::Estimates);
     let expected = planner.expect(job);
     drop(planner);

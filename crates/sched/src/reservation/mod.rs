@@ -11,6 +11,7 @@ pub use choose::{ReservationDemand, ReservedNode, choose_nodes};
 use crate::free::timeline::{CORE, CORES, GRES, Millis, NEVER};
 use crate::index::ReservationIndex;
 use crate::view::{PendingJob, View};
+use foldhash::fast::RandomState;
 use model::reason::Reason;
 use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
 use model::time::Timestamp;
@@ -25,7 +26,7 @@ pub struct ReservationWindows {
     reservations: Vec<Arc<Reservation>>,
     times: Vec<Vec<(Millis, Millis)>>,
     /// For each node its reservations, by index, with what each takes of the node.
-    by_node: HashMap<u32, Vec<NodeReservation>>,
+    by_node: HashMap<u32, Vec<NodeReservation>, RandomState>,
 }
 
 /// A reservation by index, and what it takes of one node by column; `None` for all of it.
@@ -61,13 +62,13 @@ impl ReservationWindows {
         if view.reservations.is_empty() {
             return Self::default();
         }
-        let index: HashMap<&str, u32> = view
+        let index: HashMap<&str, u32, RandomState> = view
             .nodes
             .iter()
             .zip(0u32..)
             .map(|(node, at)| (node.config.name.as_str(), at))
             .collect();
-        let mut by_node: HashMap<u32, Vec<NodeReservation>> = HashMap::new();
+        let mut by_node: HashMap<u32, Vec<NodeReservation>, RandomState> = HashMap::default();
         for (reservation, at) in view.reservations.iter().zip(ReservationIndex::all()) {
             let nodes = reservation.nodes.iter().filter(|_| reservation.has_nodes());
             for node in nodes.filter_map(|name| index.get(name.as_str())) {

@@ -222,7 +222,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
 
     fn association_tres(&self, asked: &JobClaim<'_>) -> Option<Limit> {
         let of_group = |row: &AssociationRow| {
-            self.chain().find_map(|(at, limits, name)| {
+            let mut setting = self.chain().filter(|(_, limits, _)| row.is_set(limits));
+            setting.find_map(|(at, limits, name)| {
                 // As in Slurm, a limit of minutes on the root is shown and not enforced.
                 if at == 0 && row.measure == Measure::SpentMinutes {
                     return None;
@@ -242,7 +243,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
 
     fn inherited(&self, row: &AssociationRow, asked: &JobClaim<'_>) -> Option<Limit> {
         let nothing = UsageTotals::default();
-        self.chain().enumerate().find_map(|(depth, (_, limits, name))| {
+        let mut setting = self.chain().enumerate().filter(|(_, (_, limits, _))| row.is_set(limits));
+        setting.find_map(|(depth, (_, limits, name))| {
             let nearer = |kind: &TresKind| {
                 let mut below = self.chain().take(depth);
                 below.any(|(_, limits, _)| (row.limits)(limits).get(kind).is_some())

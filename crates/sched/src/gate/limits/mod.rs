@@ -120,7 +120,7 @@ fn limit_broken_alone(view: &View, waiting: &PendingJob, partition: u32) -> Opti
 
 /// The least that one of so many nodes holds.
 fn divided_by(tres: &Tres, nodes: u64) -> Tres {
-    tres.iter().map(|(kind, amount)| (kind.clone(), amount.div_ceil(nodes))).collect()
+    tres.map(|amount| amount.div_ceil(nodes))
 }
 
 #[cfg(test)]

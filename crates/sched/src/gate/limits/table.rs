@@ -50,6 +50,13 @@ pub struct AssociationRow {
     pub measure: Measure,
 }
 
+impl AssociationRow {
+    /// Most associations set few limits: the others are passed over before anything is worked out for them.
+    pub fn is_set(&self, limits: &AssociationLimits) -> bool {
+        !(self.limits)(limits).is_empty()
+    }
+}
+
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 pub const QOS_ROWS: [QosRow; 8] = [
@@ -99,10 +106,15 @@ pub fn is_limited(qos: &Qos) -> bool {
         || LIFTING.iter().any(|flag| qos.has(*flag))
 }
 
+/// Whether the association limits what all jobs of it, and of all below it, hold together.
+pub fn limits_group(limits: &AssociationLimits) -> bool {
+    GROUP_ROWS.iter().any(|row| row.is_set(limits)) || limits.group_jobs.is_some()
+}
+
 pub fn has_limits(limits: &AssociationLimits) -> bool {
-    let rows = INHERITED_ROWS.iter().chain(&GROUP_ROWS);
-    rows.into_iter().any(|row| !(row.limits)(limits).is_empty())
+    limits_group(limits)
+        || INHERITED_ROWS.iter().any(|row| row.is_set(limits))
         || !limits.max_tres_per_node.is_empty()
-        || [limits.group_jobs, limits.max_jobs].iter().any(Option::is_some)
+        || limits.max_jobs.is_some()
         || [limits.group_wall, limits.max_wall].iter().any(Option::is_some)
 }

@@ -2,7 +2,7 @@
 
 use super::claimant::{Claimant, minutes};
 use super::table::{self, CountedOver};
-use crate::accounting::Accounting;
+use crate::accounting::{Accounting, Member};
 use crate::view::View;
 use foldhash::fast::RandomState;
 use model::account::{Qos, QosFlag};
@@ -16,9 +16,11 @@ use std::collections::HashMap;
 /// What counts under each limited QOS and association: running jobs, and those that this plan starts.
 pub struct Usage<'a> {
     pub(super) view: &'a View,
-    pub(super) qos: HashMap<&'a str, QosUsage<'a>>,
+    pub(super) qos: HashMap<&'a str, QosUsage<'a>, RandomState>,
     /// For each association, with all below it; empty where none has a limit.
     pub(super) members: Vec<UsageTotals>,
+    /// For each of these, whether a limit is compared with its total: the others are not added up.
+    is_compared: Vec<bool>,
 }
 
 /// What several jobs count for together.
@@ -123,8 +125,8 @@ impl JobUsage {
 pub(super) struct QosUsage<'a> {
     pub qos: &'a Qos,
     pub all: UsageTotals,
-    pub users: HashMap<u32, UsageTotals>,
-    pub accounts: HashMap<&'a str, UsageTotals>,
+    pub users: HashMap<u32, UsageTotals, RandomState>,
+    pub accounts: HashMap<&'a str, UsageTotals, RandomState>,
 }
 
 impl<'a> QosUsage<'a> {
@@ -166,8 +168,8 @@ impl<'a> Usage<'a> {
         let nothing = |qos: &'a Qos| QosUsage {
             qos,
             all: UsageTotals::default(),
-            users: HashMap::new(),
-            accounts: HashMap::new(),
+            users: HashMap::default(),
+            accounts: HashMap::default(),
         };
         let members = &view.accounting.members;
         let any = enforced && members.iter().any(|m| table::has_limits(&m.association.limits));
@@ -175,6 +177,7 @@ impl<'a> Usage<'a> {
             view,
             qos: limited.map(|qos| (qos.name.as_str(), nothing(qos))).collect(),
             members: vec![UsageTotals::default(); if any { members.len() } else { 0 }],
+            is_compared: if any { compared_members(members) } else { Vec::new() },
         }
     }
 
@@ -212,7 +215,8 @@ impl<'a> Usage<'a> {
         self.for_each_total(claimant, |total| total.remove(job));
     }
 
-    /// Every total that a job of this claimant counts in: those of [`Total::counting`](super::Total::counting).
+    /// Every total that a job of this claimant counts in, those of [`Total::counting`](super::Total::counting), as far as a limit is
+    /// compared with it.
     fn for_each_total(&mut self, claimant: Claimant<'a>, change: impl Fn(&mut UsageTotals)) {
         for name in claimant.qos_names() {
             let Some(usage) = self.qos.get_mut(name) else { continue };
@@ -220,7 +224,9 @@ impl<'a> Usage<'a> {
         }
         if !self.members.is_empty() {
             for (at, _) in self.view.accounting.chain(claimant.association) {
-                change(&mut self.members[at as usize]);
+                if self.is_compared[at as usize] {
+                    change(&mut self.members[at as usize]);
+                }
             }
         }
     }
@@ -262,9 +268,24 @@ impl<'a> Usage<'a> {
     }
 }
 
+/// For each association, whether a limit is compared with what its jobs hold: one of its own on all jobs together, or a number of jobs
+/// that it, or an account above it, allows each.
+fn compared_members(members: &[Member]) -> Vec<bool> {
+    let mut caps_jobs = Vec::with_capacity(members.len());
+    let mut compared = Vec::with_capacity(members.len());
+    for member in members {
+        let limits = &member.association.limits;
+        // Every parent comes before its children.
+        let above = member.parent.and_then(|parent| caps_jobs.get(parent as usize));
+        let caps = limits.max_jobs.is_some() || above.copied().unwrap_or(false);
+        compared.push(caps || table::limits_group(limits));
+        caps_jobs.push(caps);
+    }
+    compared
+}
+
 fn times(tres: &Tres, minutes: u64, factor: f64) -> Tres {
-    let product = |amount: u64| (amount as f64 * minutes as f64 * factor) as u64;
-    tres.iter().map(|(kind, amount)| (kind.clone(), product(amount))).collect()
+    tres.map(|amount| (amount as f64 * minutes as f64 * factor) as u64)
 }
 
 /// What shares count for against limits: a GRES under its name, and under its name and kind.

@@ -11,10 +11,11 @@ use model::time::Timestamp;
 use sched::view::{PartitionInfo, View};
 use sched::{Memo, PendingJob, Plan};
 
-/// A view that was made from nothing, and what its plan remembers.
+/// A view that was made from nothing, its plan, and what that remembers.
 pub struct FromNothing {
     view: View,
     memo: Memo,
+    plan: Plan,
 }
 
 /// A plan that was made step by step equals one that is made from nothing.
@@ -32,7 +33,7 @@ pub fn plan_from_nothing(
     hold(*plan == from_nothing, || {
         format!("the plan {plan:?} differs from the one made from nothing: {from_nothing:?}")
     })?;
-    Ok(FromNothing { view: anew, memo })
+    Ok(FromNothing { view: anew, memo, plan: from_nothing })
 }
 
 /// What is explained of a waiting job is true. The explanation goes on from the plan that was made from nothing.
@@ -43,8 +44,8 @@ pub fn explanation(
     job: JobId,
 ) -> Checked {
     let Some(known) = state.job(job) else { return Ok(()) };
-    let FromNothing { view, mut memo } = from_nothing;
-    let explained = sched::explain(&view, now, &mut memo, job);
+    let FromNothing { view, mut memo, plan } = from_nothing;
+    let explained = sched::explain_planned(&view, now, &mut memo, &plan, job);
     let Some(explained) = explained else {
         return Err(Broken(format!("job {job} waits, and nothing explains it")));
     };

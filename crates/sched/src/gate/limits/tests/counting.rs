@@ -74,7 +74,9 @@ fn plan_and_explanation_count_the_same_for_every_kind_of_limit() {
 
 #[test]
 fn run_minutes_shown_for_an_association_are_those_that_its_limits_count() {
-    let view = counted_view(|m, _| limits(&mut m[1]).group_tres_run_minutes = tres("cpu=1"));
+    let view = counted_view(|members, _| {
+        members.iter_mut().for_each(|m| limits(m).group_tres_run_minutes = tres("cpu=1"));
+    });
     let shown = run_minutes(&view, NOW);
     let usage = Usage::of_running(&view, NOW);
     let counted: Vec<&Tres> = usage.members.iter().map(|total| &total.run_minutes).collect();
