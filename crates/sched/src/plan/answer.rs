@@ -72,10 +72,10 @@ impl<'a> Planner<'a> {
         (ahead().count() as u32, ahead().take(most).map(|slot| slot.job()).collect())
     }
 
-    /// Visits the queue slots of other jobs in this range.
-    pub fn walk_others(&mut self, range: std::ops::Range<usize>, job: JobId) {
+    /// Visits the queue slots in this range, but those of a job that is left out.
+    pub fn walk_range(&mut self, range: std::ops::Range<usize>, left_out: Option<JobId>) {
         for at in range {
-            if self.queue.slots[at].job() != job {
+            if Some(self.queue.slots[at].job()) != left_out {
                 self.visit(at);
             }
         }

@@ -100,8 +100,10 @@ pub fn explain_planned(
     let ahead = slots.first().map(|slot| planner.jobs_ahead_of(*slot, FIRST_MAX));
     let (before, first) = ahead.unwrap_or_default();
     let (mut classes, mut walked) = (Vec::new(), 0);
+    // What a job that waits has reserved in one of its partitions decides where others start, and so what it lacks in the next.
+    let left_out = reason.is_none().then_some(job);
     for slot in slots {
-        planner.walk_others(walked..slot, job);
+        planner.walk_range(walked..slot, left_out);
         classes.extend(classes_at(view, &mut planner, slot));
         walked = slot;
     }

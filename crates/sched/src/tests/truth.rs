@@ -2,12 +2,15 @@
 
 use super::properties::{view, waiting};
 use crate::testing::*;
-use crate::view::{Availability, AwaitedEvent, DependencyState, PendingJob, View};
+use crate::view::{Availability, AwaitedEvent, DependencyState, PendingJob, Start, View};
 use crate::{Memo, explain};
 use model::account::Qos;
+use model::amount::Bytes;
 use model::id::JobId;
+use model::node::NodeConfig;
 use model::partition::PartitionState;
 use model::reason::{Limit, LimitKind, LimitScope, Reason};
+use model::request::Sharing;
 use model::run::Hold;
 use model::shortage::MissingResource;
 use model::time::TimeLimit;
@@ -248,4 +251,33 @@ fn job_starts_when_the_node_or_partition_in_its_reason_is_back() {
     assert_eq!(reason(&view), Some(Reason::PartitionTimeLimit));
     let view = view.with_main(|p| p.max_time = TimeLimit::Minutes(60));
     assert_eq!(reason(&view), None);
+}
+
+/// Its slot in one partition keeps another job off that partition's node, which then has the node that it would take in the other.
+#[test]
+fn node_that_another_job_has_because_of_the_jobs_own_slot_is_not_called_free() {
+    let node = |name, cpus: u32| NodeConfig::plain(name, cpus, Bytes::from_gib(4));
+    let view = cluster(vec![node("n0", 2), node("n1", 1)]);
+    let mut view = view.with_partition("half", &[0], |p| p.priority_tier = 2).with_jobs([
+        job(100).for_min(71),
+        job(101).for_min(1).with(|w| w.partitions = vec![1]),
+        job(900).for_min(1).asking(|r| r.sharing = Sharing::Node).with(|w| {
+            (w.priority, w.partitions) = (0, vec![1, 0]);
+        }),
+    ]);
+    view.policy.backfill_slots_max = 1;
+    assert_eq!(starts(&view), ["100 n1", "101 n0"]);
+    let explained = explain(&view, NOW, &mut Memo::default(), JobId(900)).expect("it waits");
+    let free: Vec<_> = explained.classes.iter().flat_map(|class| &class.free).collect();
+    assert!(explained.reason.is_some() && free.is_empty(), "{explained:?}");
+}
+
+/// The jobs that the plan starts, and where.
+fn starts(view: &View) -> Vec<String> {
+    let started = view.plan().starts;
+    let nodes = |start: &Start| start.allocation.node_names().collect::<Vec<_>>().join(",");
+    let mut shown: Vec<String> =
+        started.iter().map(|start| format!("{} {}", start.job, nodes(start))).collect();
+    shown.sort();
+    shown
 }
