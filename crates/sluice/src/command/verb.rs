@@ -72,7 +72,16 @@ impl VerbError {
 
 /// Asks; a refusal ends the command.
 pub fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
-    match client.call(call)? {
+    taken(client.call(call)?)
+}
+
+/// The same of a server that was there a moment ago, for what may be asked twice: one that is killed while it is asked is waited for.
+pub fn ask_again(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
+    taken(client.call_again(call)?)
+}
+
+fn taken(answer: Answer) -> Result<Answer, VerbError> {
+    match answer {
         Answer::Refused(why) => Err(why.into()),
         answer => Ok(answer),
     }

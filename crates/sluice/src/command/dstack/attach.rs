@@ -1,10 +1,10 @@
 //! Following a run: its start, its output, its end.
 
 use super::log_output::LogOutput;
-use super::{ask, unexpected};
+use super::unexpected;
 use crate::client::{Client, ClientError};
 use crate::command::program_name::program_name;
-use crate::command::verb::VerbError;
+use crate::command::verb::{VerbError, ask_again};
 use ::slurm::words::reason;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -56,7 +56,7 @@ pub fn await_start(
     let mut timeout_ms = waiting_after_ms;
     let mut told = false;
     loop {
-        let view = match ask(client, Call::AwaitStart { job, timeout_ms, ready: false })? {
+        let view = match ask_again(client, Call::AwaitStart { job, timeout_ms, ready: false })? {
             Answer::Start { view, .. } => *view,
             other => return Err(unexpected(&other)),
         };
@@ -190,7 +190,7 @@ impl Log {
 }
 
 fn has_ended(client: &mut Client, job: JobId) -> Result<bool, VerbError> {
-    match ask(client, Call::AwaitEnd { job, timeout_ms: END_WAIT_MS })? {
+    match ask_again(client, Call::AwaitEnd { job, timeout_ms: END_WAIT_MS })? {
         Answer::End { ended, .. } => Ok(ended),
         other => Err(unexpected(&other)),
     }
